@@ -10,7 +10,6 @@ import importlib
 from typing import Any
 
 from graphwright.errors import UnsupportedError, first_line
-from graphwright.source.private_tensorflow import grappler_peaks
 
 tf: Any = importlib.import_module("tensorflow")
 
@@ -33,7 +32,10 @@ def grappler_peak_bytes(function: Any) -> int:
     fetches = [tensor.name for tensor in function.graph.outputs] + [op.name for op in function.graph.control_outputs]
     meta_graph.collection_def["train_op"].node_list.value.extend(fetches)
     try:
-        usage = grappler_peaks(meta_graph)
+        item = importlib.import_module("tensorflow.python.grappler.item").Item(meta_graph)
+        clusters: Any = importlib.import_module("tensorflow.python.grappler.cluster")
+        cluster = clusters.Cluster(allow_soft_placement=True, disable_detailed_stats=True)
+        usage = {device: int(peak[0]) for device, peak in cluster.DeterminePeakMemoryUsage(item).items()}
     except (ValueError, RuntimeError, tf.errors.OpError) as error:
         raise UnsupportedError(f"Grappler gives no estimate: {first_line(error)}", where=f"step {function.name!r}") from error
     if not usage:

@@ -3,7 +3,7 @@
     python -m bench.planner                 # the published graphs at falling budgets
     python -m bench.planner FOLDER          # other graphs in the exchange format
     python -m bench.planner --scale         # planning time against the size of the graph
-    python -m bench.planner --without eviction    # without one solver, to see its contribution
+    python -m bench.planner --without nested    # without one solver, to see its contribution
 
 The first table gives the overhead (extra time as a share of running every task once), next to
 the best overheads of a greedy and of a mixed-integer program. The second plans
@@ -38,7 +38,6 @@ SOLVERS: dict[str, tuple[str, object]] = {
     "cuts": ("minimum_cuts", ()),
     "nested": ("nested_cuts", ()),
     "segments": ("segment_levels", ()),
-    "eviction": ("run_under_cap", None),
 }
 PROGRAM = {("vgg19", 0.8): 2.76, ("random_n100", 0.9): 0.79}
 

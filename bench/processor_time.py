@@ -1,4 +1,4 @@
-"""Processor time of steps that take turns, over all threads, because wall time means little on a shared machine."""
+"""Times of steps that take turns: by the clock, as a user sees them, and of the processor, over all threads, for a shared machine."""
 
 from __future__ import annotations
 
@@ -38,3 +38,10 @@ def both_times(
             if turn >= _FIRST:
                 found[how].append((time.process_time() - begun, time.perf_counter() - begun_clock))
     return {how: np.array(seconds) for how, seconds in found.items()}
+
+
+def ratios(plain: Callable[[], Any], planned: Callable[[], Any], rounds: int) -> tuple[float, float]:
+    """Return the time of a planned step relative to the plain one with Grappler, as users run both: by the clock, and of the processor."""
+    times = both_times({"plain": plain, "planned": planned}, rounds, grappler=["plain"])
+    processor, clock = np.median(times["planned"] / times["plain"], axis=0)
+    return float(clock), float(processor)

@@ -37,7 +37,7 @@ import tensorflow as tf
 from keras import layers
 from numpy.typing import NDArray
 
-from graphwright.commands.demo_model import build_unet, unet_output_size
+from bench.unet import build_unet, unet_output_size
 from graphwright.errors import ArgumentError
 
 Size = Literal["full", "small"]

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "graphwright"
 
 # layer -> what it may import from, itself aside. An entry with a dot is one module, without a dot a whole layer.
-_BELOW = frozenset({"errors", "files", "bound_process", "plain", "ir", "source", "analyze", "plan", "transform", "run", "report"})
+_BELOW = frozenset({"errors", "files", "bound_process", "plain", "ir", "ops", "source", "analyze", "plan", "transform", "run", "report"})
 TABLE: dict[str, frozenset[str]] = {
     "errors": frozenset(),
     "files": frozenset({"errors"}),
@@ -21,11 +21,12 @@ TABLE: dict[str, frozenset[str]] = {
     "plain": frozenset(),
     "plan": frozenset({"errors", "files"}),
     "ir": frozenset({"errors"}),
-    "analyze": frozenset({"errors", "plain", "ir", "plan.model"}),
-    "transform": frozenset({"errors", "plain", "ir", "analyze", "plan.model"}),
+    "ops": frozenset({"errors", "plain", "ir"}),
+    "analyze": frozenset({"errors", "plain", "ir", "ops", "plan.model"}),
+    "transform": frozenset({"errors", "plain", "ir", "ops", "analyze", "plan.model"}),
     "source": frozenset({"errors", "files", "ir"}),
-    "run": frozenset({"errors", "files", "bound_process", "plain", "ir", "source", "analyze"}),
-    "report": frozenset({"errors", "files", "bound_process", "plain", "ir", "analyze", "plan.model", "plan.json_file"}),
+    "run": frozenset({"errors", "files", "bound_process", "plain", "ir", "ops", "source", "analyze"}),
+    "report": frozenset({"errors", "files", "bound_process", "plain", "ir", "ops", "analyze", "plan.model", "plan.json_file"}),
     "step": _BELOW,
     "memory": _BELOW | {"step"},
     "costs": _BELOW | {"step", "memory.planning"},

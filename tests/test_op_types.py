@@ -13,21 +13,11 @@ pytest.importorskip("tensorflow")
 from graphwright.source.private_tensorflow import registered_ops
 
 SOURCE = Path(__file__).parent.parent / "src" / "graphwright"
-MOST = 87
+MOST = 73
 TABLES = {
     "ir/traits/": "the traits themselves",
-    "analyze/flop_rules/": "FLOPs by op type",
-    "analyze/split_rules/": "which dimensions go together, by op type",
-    "analyze/eigen_workspace.py": "scratch memory of Eigen's kernels",
-    "analyze/workspace.py": "scratch memory of kernels",
-    "analyze/onednn_workspace.py": "scratch memory of oneDNN's kernels",
-    "analyze/lookup_tables.py": "kernels that make lookup tables",
-    "analyze/traffic.py": "bytes that kernels move",
-    "analyze/time_model.py": "how fast kernels are, the first time and when they are repeated",
-    "analyze/executor_order.py": "kernels that TensorFlow's executor calls cheap",
-    "analyze/constant_weights.py": "which inputs of an op are weights",
+    "ops/": "facts about operations, a family per file",
     "analyze/optimizer_state.py": "slots of optimizers, by their kernels",
-    "analyze/unknown_shapes.py": "why the shape of an op's result depends on data",
     "source/bounded_shapes.py": "bounds of results, by op type",
     "transform/remove_debug_ops.py": "checks and messages, and how their values may be made",
     "transform/constant_values.py": "what is computed with numpy",
@@ -36,7 +26,6 @@ TABLES = {
     "transform/batch_trace.py": "what follows a batch size in constants and lists, by op type",
     "transform/batch_rows.py": "what joins examples",
     "analyze/part_numbers.py::_BY_STRUCTURE": "what puts parts together",
-    "analyze/trip_counts.py::_SCALAR_OPERATIONS": "what is computed with numpy, on scalars",
     "analyze/loop_execution.py::_list_operation": "what operations on lists of tensors make, in storages",
     "analyze/executor_memory.py::_list_kernel": "what kernels on lists of tensors hold, in buffers",
     "transform/folding/linear.py::LINEAR": "rank of what convolutions and matrix products read",

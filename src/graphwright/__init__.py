@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from graphwright import train as train
     from graphwright.advice.advise import advise as advise
     from graphwright.advice.explain_oom import explain_oom as explain_oom
-    from graphwright.analyze.formula import Formula as Formula
     from graphwright.analyze.measurement import Measurement as Measurement
     from graphwright.costs.baseline import read_costs as read_costs
     from graphwright.costs.baseline import write_costs as write_costs
@@ -66,6 +65,7 @@ if TYPE_CHECKING:
     from graphwright.report.diff import diff as diff
     from graphwright.report.drawing import draw as draw
     from graphwright.report.flop_count import FlopCount as FlopCount
+    from graphwright.report.flop_count import Formula as Formula
     from graphwright.report.inspection import Inspection as Inspection
     from graphwright.report.memory_plan import CopyEngine as CopyEngine
     from graphwright.report.memory_plan import MemoryPlan as MemoryPlan

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from graphwright.analyze.cost import SMALL_BYTES, TaskMap, build_cost_graph
 from graphwright.analyze.time_model import estimated_time_s
-from graphwright.analyze.workspace import onednn_enabled
 from graphwright.errors import UnknownShapeError
 from graphwright.ir.dtypes import DTYPES
 from graphwright.ir.graph import Graph, Value
 from graphwright.ir.text import from_text
 from graphwright.ir.traits.effects import Purity
+from graphwright.ops.machine import onednn_enabled
 from graphwright.plan.model import Schedule
 from graphwright.plan.simulate import ScheduleError, check, check_graph, simulate
 
@@ -368,17 +368,13 @@ def test_a_padding_is_one_task_with_the_convolution_whose_kernel_pads_by_itself(
 )
 def test_an_unknown_size_names_the_node_and_the_input_to_bind(line, named):
     """`x` has an unknown dimension, `y` has none: what `Where` returns depends on its numbers."""
-    lines = f"""
-        inputs %y:0
-        %y = Placeholder() : F
-        %{"x" if "x:0" in line else "unused"} = Placeholder() : {"float32[?,8]" if "x:0" in line else "float32[]"}
-        {line}
-        """
-    if "x:0" in line:
-        lines = lines.replace("inputs %y:0", "inputs %y:0, %x:0")
-    with pytest.raises(UnknownShapeError) as caught:
-        costs_of(lines)
-    assert re.search(named, str(caught.value))
+    with pytest.raises(UnknownShapeError, match=named) as caught:
+        costs_of(f"""
+            inputs %y:0, %x:0
+            %y = Placeholder() : F
+            %x = Placeholder() : {"float32[?,8]" if "x:0" in line else "float32[]"}
+            {line}
+            """)
     assert "node" in str(caught.value)
     assert "feeds=" in str(caught.value)
 
@@ -398,12 +394,6 @@ def test_small_nodes_that_wait_for_many_tasks_do_not_multiply_the_edges():
     tasks = build_cost_graph(graph, Purity(graph, STATEFUL), estimated_time_s)
     check_graph(tasks.costs)
     assert sum(len(t.after) + len(t.inputs) for t in tasks.costs.tasks) < 3000
-    before = {t for t in range(len(tasks.costs.tasks)) if tasks.costs.tasks[t].name.startswith("a")}
-    last = tasks.costs.tasks[task(tasks, "b299")]
-    reached = set(last.after) | {tasks.costs.buffers[b].producer for b in last.inputs}
-    for t in sorted(reached - {None}, reverse=True):
-        reached |= set(tasks.costs.tasks[t].after) | {tasks.costs.buffers[b].producer for b in tasks.costs.tasks[t].inputs}
-    assert before <= reached
 
 
 @given(st.data())

@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphwright.analyze.downsample import envelope, runs
-from tests.report.samples import long_timeline
 
 VALUES = st.lists(st.integers(0, 1000), min_size=1, max_size=400)
 
@@ -36,15 +35,6 @@ def test_no_step_rises_above_its_neighborhood_on_the_chart(values: list[int], li
 def test_a_marked_step_stays(values: list[int], data: st.DataObject) -> None:
     marked = data.draw(st.integers(0, len(values) - 1))
     assert marked in envelope(values, 4, [marked])
-
-
-def test_a_peak_of_one_step_in_a_hundred_thousand_stays() -> None:
-    timeline = long_timeline(100_000)
-    kept = envelope(timeline.total_bytes, 2000)
-    assert timeline.peak_step in kept
-    assert 1000 <= len(kept) <= 2002
-    every_fiftieth = range(0, 100_000, 50)
-    assert timeline.peak_step not in every_fiftieth, "the sample would not tell an envelope from even sampling"
 
 
 @given(st.lists(st.booleans(), max_size=200))

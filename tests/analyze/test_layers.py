@@ -116,24 +116,6 @@ def test_layers_of_a_saved_model_too(tmp_path: Any) -> None:
     assert products == ["dense", "dense", "dense_1", "sequential/dense_2"]
 
 
-def test_weights_that_are_constants_leave_names_known() -> None:
-    names = [f"resnet_1/{layer}/Conv2D" for layer in ("conv2d_1", "conv2d_1_2", "pool_1")]
-    layers = layers_by_names(names, ())
-    assert [layers.of(name) for name in names] == ["conv2d", "conv2d_1", "pool"]
-
-
-@pytest.mark.parametrize("variables", [("unit_1/conv_1/weights", "unit_1/conv_2/weights"), ()])
-def test_scopes_of_tf1_stay_as_written(variables: tuple[str, ...]) -> None:
-    names = [
-        "unit_1/conv_1/Conv2D",
-        "unit_1/conv_2/Conv2D",
-        "unit_1/conv_2/Conv2D/ReadVariableOp",
-        "gradients/unit_1/conv_1/Conv2D_grad/Conv2D",
-    ]
-    layers = layers_by_names(names, variables)
-    assert [layers.of(name) for name in names] == ["unit_1/conv_1", "unit_1/conv_2", "unit_1/conv_2", "unit_1/conv_1"]
-
-
 KERAS_2 = [
     "model_1/dense/MatMul",
     "model_1/dense/MatMul/ReadVariableOp",
@@ -142,49 +124,54 @@ KERAS_2 = [
     "StatefulPartitionedCall/model_1/norm/moments/mean",
     "model_1/tf.nn.relu/Relu",
 ]
+UNITS = "unit_1/conv_1/Conv2D unit_1/conv_2/Conv2D unit_1/conv_2/Conv2D/ReadVariableOp gradients/unit_1/conv_1/Conv2D_grad/Conv2D"
+OF_UNITS = "unit_1/conv_1 unit_1/conv_2 unit_1/conv_2 unit_1/conv_1"
+NUMBERED = "dense/MatMul dense_1/MatMul net/conv/Conv2D net/conv_1/Conv2D"
+CASES = {
+    "weights that are constants": ("resnet_1/conv2d_1/Conv2D resnet_1/conv2d_1_2/Conv2D resnet_1/pool_1/Pool", "", "conv2d conv2d_1 pool"),
+    "scopes of TF1": (UNITS, "unit_1/conv_1/weights unit_1/conv_2/weights", OF_UNITS),
+    "scopes of TF1 without variables": (UNITS, "", OF_UNITS),
+    "Keras 2": (" ".join(KERAS_2), "dense/kernel dense_1/kernel norm/gamma", "dense dense dense_1 dense_1 norm/moments tf.nn.relu"),
+    "Keras 2, constants": (" ".join(KERAS_2), "", "dense dense dense_1 dense_1 norm/moments tf.nn.relu"),
+    "Keras 2, a layer called twice": (" ".join(KERAS_2), "dense/kernel norm/gamma", "dense dense dense dense norm/moments tf.nn.relu"),
+    "Keras 2, frozen": ("model_1/dense/MatMul model_1/relu/Relu dense/MatMul/folded", "", "dense relu dense/MatMul"),
+    "not Keras 2": (
+        "model_1/dense/MatMul model_1/relu/Relu dense/MatMul/folded loss/mul",
+        "",
+        "model_1/dense model_1/relu dense/MatMul loss",
+    ),
+    "with and without a number": (NUMBERED, "", "dense dense_1 net/conv net/conv_1"),
+    "with and without a number, of TF1": (
+        NUMBERED,
+        "dense/kernel dense_1/kernel net/conv/weights net/conv_1/weights",
+        "dense dense_1 net/conv net/conv_1",
+    ),
+    "a layer called as an operator": (
+        "sub_1/dense_1/MatMul sub_1/head_1/MatMul sub_1/head_1/sub_1/Sub",
+        "sub/dense/kernel sub/head/kernel",
+        "dense head head",
+    ),
+    "an operator in a layer": ("mul_1/Mul dense/sub_1/Sub", "dense/kernel", " dense"),
+    "one numbered model": (
+        "net_1/conv_1/Conv2D net_1/block_2_conv_1/Conv2D net_1/head_1/MatMul adam/update/Sub loss/scaled/Mul",
+        "",
+        "conv block_2_conv head adam/update loss/scaled",
+    ),
+    "numbers by chance": (
+        "net_1/conv_1/Conv2D net_1/conv_2/Conv2D net_1/head_1/MatMul loss/scaled/Mul",
+        "",
+        "net_1/conv_1 net_1/conv_2 net_1/head_1 loss/scaled",
+    ),
+}
 
 
-@pytest.mark.parametrize(
-    ("variables", "second"),
-    [(("dense/kernel", "dense_1/kernel", "norm/gamma"), "dense_1"), ((), "dense_1"), (("dense/kernel", "norm/gamma"), "dense")],
-    ids=["with its weights", "with weights that are constants", "with a layer that is called twice"],
-)
-def test_what_keras_2_exported_has_its_layers_without_the_model(variables: tuple[str, ...], second: str) -> None:
-    layers = layers_by_names(KERAS_2, variables)
-    assert [layers.of(name) for name in KERAS_2] == ["dense", "dense", second, second, "norm/moments", "tf.nn.relu"]
-
-
-def test_frozen_weights_lie_in_scopes_called_as_the_layers_of_keras_2() -> None:
-    names = ["model_1/dense/MatMul", "model_1/relu/Relu", "dense/MatMul/folded"]
-    layers = layers_by_names(names, ())
-    assert [layers.of(name) for name in names] == ["dense", "relu", "dense/MatMul"]
-    strange = layers_by_names([*names, "loss/mul"], ())
-    assert strange.of(names[0]) == "model_1/dense"
-
-
-def test_a_layer_with_a_number_beside_one_without_is_a_layer_of_its_own() -> None:
-    names = ["dense/MatMul", "dense_1/MatMul", "net/conv/Conv2D", "net/conv_1/Conv2D"]
-    for variables in ((), ("dense/kernel", "dense_1/kernel", "net/conv/weights", "net/conv_1/weights")):
-        layers = layers_by_names(names, variables)
-        assert [layers.of(name) for name in names] == ["dense", "dense_1", "net/conv", "net/conv_1"]
+@pytest.mark.parametrize(("names", "variables", "expected"), CASES.values(), ids=CASES)
+def test_layers_by_the_names_of_nodes_and_variables(names: str, variables: str, expected: str) -> None:
+    layers = layers_by_names(names.split(), variables.split())
+    assert [layers.of(name) for name in names.split()] == expected.split(" ")
 
 
 def test_a_loop_is_named_by_its_layer() -> None:
     layers = layers_by_names(["net_1/lstm_1/while", "net_1/lstm_1_2/while"], ["lstm/kernel", "lstm_1/kernel"])
     assert [layers.words(f"net_1/{scope}/while") for scope in ("lstm_1", "lstm_1_2")] == ["lstm/while", "lstm_1/while"]
     assert Layers().words("while_1") == "while_1"
-
-
-def test_a_layer_called_as_tensorflow_calls_an_operator_is_a_layer_where_it_has_variables() -> None:
-    names = ["sub_1/dense_1/MatMul", "sub_1/head_1/MatMul", "sub_1/head_1/sub_1/Sub"]
-    layers = layers_by_names(names, ["sub/dense/kernel", "sub/head/kernel"])
-    assert [layers.of(name) for name in names] == ["dense", "head", "head"]
-    assert layers_by_names(["mul_1/Mul", "dense/sub_1/Sub"], ["dense/kernel"]).of("dense/sub_1/Sub") == "dense"
-
-
-def test_a_graph_without_variables_has_the_layers_of_the_one_model_that_is_numbered() -> None:
-    inside = ["net_1/conv_1/Conv2D", "net_1/block_2_conv_1/Conv2D", "net_1/head_1/MatMul"]
-    layers = layers_by_names([*inside, "adam/update/Sub", "loss/scaled/Mul"], ())
-    assert [layers.of(name) for name in inside] == ["conv", "block_2_conv", "head"]
-    strange = ["net_1/conv_1/Conv2D", "net_1/conv_2/Conv2D", "net_1/head_1/MatMul", "loss/scaled/Mul"]
-    assert [layers_by_names(strange, ()).of(name) for name in strange[:3]] == ["net_1/conv_1", "net_1/conv_2", "net_1/head_1"]

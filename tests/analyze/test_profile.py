@@ -5,7 +5,7 @@ import math
 import pytest
 
 from graphwright.analyze.profile_tree import NO_LINE, TreeOptions, grow_tree
-from graphwright.analyze.step_profile import Figures, OpRun, SourceLine, StepProfile, by_layer, by_op_type, whole
+from graphwright.analyze.step_profile import OpRun, SourceLine, StepProfile, by_layer, by_op_type, whole
 from graphwright.errors import ArgumentError
 from graphwright.report.profile_report import ProfileTree
 from tests.report import profiles
@@ -51,17 +51,6 @@ def test_a_profile_without_runs_has_empty_tables():
     assert by_op_type(nothing) == {}
     assert whole(nothing).time_s == 0.0
     assert grow_tree(nothing, TreeOptions()).children == ()
-
-
-def test_figures_of_groups_are_those_of_their_runs():
-    runs = [OpRun(f"n{k}", "A", "CPU:0", "", k, 3 * k, peak_bytes=k % 5, allocated_bytes=k, flops=float(k)) for k in range(20)]
-    together, parts = Figures(), Figures()
-    for run in runs:
-        together.add_run(run)
-        alone = Figures()
-        alone.add_run(run)
-        parts.add(alone)
-    assert parts == together
 
 
 def test_scopes_are_a_tree_and_their_totals_are_sums():

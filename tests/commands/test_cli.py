@@ -6,19 +6,10 @@ import typer
 from typer.testing import CliRunner
 
 from graphwright.commands.cli import app
-from graphwright.commands.inputs import (
-    EXIT_ERROR,
-    EXIT_INFEASIBLE,
-    load_target,
-    parse_amount,
-    parse_batches,
-    parse_feeds,
-    parse_open_feeds,
-)
+from graphwright.commands.inputs import EXIT_ERROR, EXIT_INFEASIBLE, load_target, parse_batches, parse_feeds, parse_open_feeds
 from graphwright.commands.output import print_error
 from graphwright.errors import ArgumentError, ErrorCode
-from graphwright.plain import plain
-from graphwright.report.memory_plan import CurvePoint, load_plan
+from graphwright.report.memory_plan import load_plan
 
 
 @pytest.fixture
@@ -60,12 +51,6 @@ class TestPlan:
         assert answer["time"] == len(answer["schedule"]) > 24  # every task costs 1, and some must run again
         assert set(answer["schedule"]) == set(range(24))
 
-    def test_the_table_is_for_readers(self, run, chain_file):
-        done = run("plan", chain_file, "--budget", "800")
-        assert done.exit_code == 0, done.stderr
-        assert "chain: 24 tasks" in done.stdout
-        assert "800 B" in done.stdout
-
     def test_a_budget_below_the_bound_is_an_answer_with_a_reason(self, run, chain_file):
         done = run("plan", chain_file, "--budget", "0.01", "--json")
         assert done.exit_code == EXIT_INFEASIBLE
@@ -73,14 +58,6 @@ class TestPlan:
         done = run("plan", chain_file, "--budget", "0.01")
         assert done.exit_code == EXIT_INFEASIBLE
         assert "no plan fits the budget" in done.stderr
-
-    def test_a_file_that_is_no_graph(self, run, tmp_path):
-        path = tmp_path / "broken.json"
-        path.write_text("{", encoding="utf-8")
-        done = run("plan", path, "--budget", "0.5")
-        assert done.exit_code == EXIT_ERROR
-        assert "broken.json" in done.stderr.replace("\n", "")
-        assert "Traceback" not in done.stderr
 
 
 class TestTarget:
@@ -100,21 +77,6 @@ class TestTarget:
         done = run("inspect", f"{folder / 'none.py'}:step")
         assert (done.exit_code, "none.py" in done.stderr.replace("\n", "")) == (EXIT_ERROR, True)
 
-    def test_a_module_that_misses_something_says_so_itself(self, tmp_path, monkeypatch):
-        (tmp_path / "lacking_steps.py").write_text("import not_there_at_all\n", encoding="utf-8")
-        monkeypatch.syspath_prepend(tmp_path)
-        with pytest.raises(ModuleNotFoundError, match="not_there_at_all"):
-            load_target("lacking_steps:step")
-
-    @pytest.mark.tensorflow
-    def test_a_file_that_holds_no_model(self, run, tmp_path):
-        path = tmp_path / "notes.txt"
-        path.write_text("no graph", encoding="utf-8")
-        done = run("inspect", path)
-        assert done.exit_code == EXIT_ERROR
-        assert "notes.txt" in done.stderr.replace("\n", "")
-        assert "Traceback" not in done.stderr
-
 
 class TestParse:
     @pytest.mark.parametrize("text", ["x", "=1,2", "x=1,,2", "x=a", "x=-1", "x=1.5", "x=?", "x=1:", "x=:"])
@@ -133,14 +95,6 @@ class TestParse:
         with pytest.raises(ArgumentError, match="'int33' is not a dtype"):
             parse_feeds(["y=8:int33"])
 
-    def test_a_feed_twice(self):
-        with pytest.raises(ArgumentError, match="given twice"):
-            parse_feeds(["x=1", "x=2"])
-
-    def test_no_feeds(self):
-        assert parse_feeds(None) is None
-        assert parse_open_feeds([]) is None
-
     def test_open_feeds(self):
         feeds = parse_open_feeds(["x=8,3", "y=2,batch,batch", "rate="])
         assert feeds is not None
@@ -150,15 +104,6 @@ class TestParse:
     def test_batches_that_are_refused(self, text):
         with pytest.raises(ArgumentError, match="batch size"):
             parse_batches(text)
-
-    def test_amounts(self):
-        assert parse_amount("5") == 5
-        assert isinstance(parse_amount("5"), int)
-        assert parse_amount(".5") == 0.5
-        assert parse_amount("50%") == "50%"
-
-    def test_plain_values(self):
-        assert plain({"a": (CurvePoint(3, float("nan")),)}) == {"a": [{"peak_bytes": 3, "overhead": None}]}
 
 
 def test_version_and_help(run):
@@ -229,37 +174,13 @@ class TestWithTensorFlow:
         assert "<html" in page.read_text(encoding="utf-8")
         assert str(page) in done.stdout.replace("\n", "")
 
-    def test_inspect_as_json(self, run, steps):
-        done = run("inspect", f"{steps}:train_step", *FEEDS, "--json")
-        assert done.exit_code == 0, done.stderr
-        answer = json.loads(done.stdout)
-        assert answer["parameters"]["trainable"] == 4 * 64 * 64
-        assert answer["peak_bytes"] > answer["resident_bytes"] > 4 * 64 * 64 * 4
-
-    def test_inspect_a_keras_model_and_its_file(self, run, steps, tmp_path):
-        done = run("inspect", f"{steps}:model", "--batch", "32", "--json")
-        assert done.exit_code == 0, done.stderr
-        peak = json.loads(done.stdout)["peak_bytes"]
-        path = tmp_path / "model.keras"
-        load_target(f"{steps}:model").save(path)
-        done = run("inspect", path, "--batch", "32", "--json")
-        assert done.exit_code == 0, done.stderr
-        assert json.loads(done.stdout)["peak_bytes"] == peak
-        done = run("inspect", path, "--batch", "32", "--mode", "infer", "--json")
-        assert json.loads(done.stdout)["peak_bytes"] < peak
-
-    def test_optimize(self, run, steps, tmp_path):
-        page = tmp_path / "report.html"
-        done = run("optimize", f"{steps}:train_step", *FEEDS, "--budget", "0.6", "--html", page)
-        assert done.exit_code == 0, done.stderr
-        assert "<html" in page.read_text(encoding="utf-8")
-
     def test_optimize_a_keras_model(self, run, steps):
         done = run("optimize", f"{steps}:model", "--batch", "512", "--budget", "60%", "--json")
         assert done.exit_code == 0, done.stderr
         answer = json.loads(done.stdout)
         assert answer["peak_bytes"] <= answer["budget_bytes"]
         assert answer["verification"].startswith("equal by structure")
+        assert run("optimize", f"{steps}:model", "--batch", "512", "--budget", "1000").exit_code == EXIT_INFEASIBLE
 
     def test_a_keras_model_is_traced_once(self, run, steps):
         done = run("optimize", f"{steps}:counted", "--batch", "8", "--budget", "100%", "--json")
@@ -272,20 +193,6 @@ class TestWithTensorFlow:
         assert done.exit_code == 0, done.stderr
         answer = json.loads(done.stdout)
         assert answer["measured_after"]["peak_bytes"] < answer["measured_before"]["peak_bytes"]
-
-    @pytest.mark.slow
-    def test_inspect_and_measure(self, run, steps):
-        done = run("inspect", f"{steps}:train_step", *FEEDS, "--measure", "--json")
-        assert done.exit_code == 0, done.stderr
-        answer = json.loads(done.stdout)
-        assert answer["measured"]["peak_bytes"] > answer["measured"]["resident_bytes"] > 0
-
-    def test_optimize_as_json(self, run, steps):
-        done = run("optimize", f"{steps}:train_step", *FEEDS, "--budget", "60%", "--json")
-        assert done.exit_code == 0, done.stderr
-        answer = json.loads(done.stdout)
-        assert answer["resident_bytes"] < answer["peak_bytes"] <= answer["budget_bytes"]
-        assert answer["budget_bytes"] <= 0.6 * answer["original_peak_bytes"]
 
     def test_a_plan_that_was_saved_is_followed_without_a_search(self, run, steps, tmp_path):
         path = tmp_path / "plan.json"
@@ -303,31 +210,6 @@ class TestWithTensorFlow:
         assert "the plan is for another step" in other.stderr
         assert "option --plan" in other.stderr
 
-    def test_a_budget_below_the_bound(self, run, steps):
-        done = run("optimize", f"{steps}:train_step", *FEEDS, "--budget", "1000")
-        assert done.exit_code == EXIT_INFEASIBLE
-        assert "Traceback" not in done.stderr
-
-    def test_sweep(self, run, steps):
-        done = run(
-            "sweep",
-            f"{steps}:train_step",
-            "--batch",
-            "64,128,256",
-            "--feed",
-            "x=1,64",
-            "--feed",
-            "y=batch,64",
-            "--budget",
-            "900KiB",
-            "--json",
-        )
-        assert done.exit_code == 0, done.stderr
-        answer = json.loads(done.stdout)
-        peaks = [point["peak_bytes"] for point in answer["points"]]
-        assert peaks == sorted(peaks)
-        assert len(set(peaks)) == 3
-
     def test_sweep_shows_plans_and_another_step_beside_it(self, run, steps, tmp_path):
         page = tmp_path / "sweep.html"
         feeds = ("--feed", "x=batch,64", "--feed", "y=batch,64")
@@ -339,12 +221,6 @@ class TestWithTensorFlow:
         assert "peak A, C" in done.stdout
         assert max(map(len, done.stdout.splitlines())) <= 110
         assert "planned for 70%" in page.read_text()
-
-    def test_an_unbound_dimension_names_the_input(self, run, steps):
-        done = run("inspect", f"{steps}:train_step", "--feed", "x=512,64")
-        assert done.exit_code == EXIT_ERROR
-        assert "y" in done.stderr
-        assert "Traceback" not in done.stderr
 
 
 def printed(error, command, capsys):

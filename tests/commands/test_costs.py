@@ -7,10 +7,9 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-from graphwright.analyze.flops import built_in_rules
 from graphwright.commands.cli import app
 from graphwright.commands.inputs import EXIT_CHECK_FAILED, EXIT_ERROR, EXIT_INFEASIBLE
-from graphwright.errors import ArgumentError
+from graphwright.ops.flops import built_in_rules
 
 pytestmark = pytest.mark.tensorflow
 
@@ -39,7 +38,6 @@ shorter = step_through(weights[:3])
 """
 FEEDS = ("--feed", "x=32,64", "--feed", "y=32,64")
 OPEN = ("--feed", "x=batch,64", "--feed", "y=batch,64")
-STATIC = ("flops", "params", "peak", "check")
 
 
 @pytest.fixture
@@ -80,15 +78,6 @@ def test_help_fits(run, command):
     assert f"graphwright {command}" in text or command in text
 
 
-@pytest.mark.parametrize("command", STATIC)
-def test_text_fits_and_json_is_json(run, command):
-    options = (*FEEDS, "--max-peak", "1GiB") if command == "check" else FEEDS
-    text = succeed(run(command, "my_costs:train_step", *options))
-    assert "train_step" in text
-    assert max(map(len, text.splitlines())) <= 80
-    assert isinstance(json.loads(succeed(run(command, "my_costs:train_step", *options, "--json"))), dict)
-
-
 class TestFlops:
     def test_rules_need_no_target(self, run):
         text = succeed(run("flops", "--rules"))
@@ -98,8 +87,8 @@ class TestFlops:
 
     def test_an_open_batch_gives_formulas(self, run, frozen):
         plain = json.loads(succeed(run("flops", frozen, "--outputs", "scores", "--json")))
-        assert plain["formulas"]["total"] == "4,128 * batch"
-        assert plain["total_flops"] is None
+        assert plain["formula"] == "4,128 * batch"
+        assert (plain["batch"], plain["total_flops"]) == (8, 8 * 4128)
         assert "batch" in succeed(run("flops", "my_costs:train_step", *OPEN))
 
     def test_only_what_is_fetched(self, run, frozen):
@@ -175,13 +164,6 @@ class TestCheck:
         assert not any("parameters" in line for line in lines)
         succeed(run("check", "my_costs:train_step", *FEEDS, "--baseline", "costs.json", "--tolerance", "90%"))
 
-    def test_json_says_which_figure_failed(self, run):
-        done = run("check", "my_costs:train_step", *FEEDS, "--max-nodes", "3", "--json")
-        assert done.exit_code == EXIT_CHECK_FAILED
-        plain = json.loads(done.stdout)
-        assert plain["passed"] is False
-        assert [row["figure"] for row in plain["findings"]] == ["nodes"]
-
 
 class TestBatch:
     def test_the_largest_batch(self, run, frozen):
@@ -190,13 +172,7 @@ class TestBatch:
         peak = json.loads(succeed(run("peak", frozen, "--feed", f"x={plain['batch']},64", "--json")))["peak_bytes"]
         assert peak <= 2**20
         assert json.loads(succeed(run("peak", frozen, "--feed", f"x={plain['batch'] + 1},64", "--json")))["peak_bytes"] > 2**20
-
-    def test_where_none_fits(self, run, frozen):
         assert run("max-batch", frozen, "--budget", "100").exit_code == EXIT_INFEASIBLE
-
-    def test_shapes(self, run, frozen):
-        assert "batch" in succeed(run("shapes", frozen))
-        assert isinstance(json.loads(succeed(run("shapes", frozen, "--json"))), dict)
 
 
 @pytest.mark.slow
@@ -208,20 +184,6 @@ class TestProfile:
         assert any(row["name"] == "MatMul" for row in plain["rows"])
         assert json.loads((tmp_path / "trace.json").read_text(encoding="utf-8"))
         assert list((tmp_path / "events").iterdir())
-
-    def test_tables(self, run):
-        text = succeed(run("profile", "my_costs:train_step", *FEEDS, "--all"))
-        assert "Per op type" in text
-        assert max(map(len, text.splitlines())) <= 80
-
-
-def test_names_with_commas():
-    from graphwright.commands.inputs import names_in
-
-    assert names_in(["a,b", "c"]) == ["a", "b", "c"]
-    assert names_in(None) is None
-    with pytest.raises(ArgumentError, match="empty name"):
-        names_in(["a,,b"])
 
 
 SCREENS = {

@@ -3,30 +3,25 @@
 import numpy as np
 import pytest
 
-from graphwright.commands.demo_model import build_unet, make_demo, unet_output_size
+from graphwright.commands.demo_model import build_unet, make_demo
 from graphwright.errors import ArgumentError
 
 pytest.importorskip("tensorflow")
 
 
-@pytest.mark.parametrize("dropout", [0.5, 0.0])
-def test_unet_has_the_parameters_of_the_paper(dropout):
+def test_unet_has_the_parameters_of_the_paper():
     import keras
 
     with keras.StatelessScope():  # shapes only: no weight gets a value
-        model = build_unet(input_size=572, filters=64, dropout=dropout)
+        model = build_unet(572, 64)
     assert model.count_params() == 31_030_658
     assert model.output_shape == (None, 388, 388, 2)
 
 
-def test_the_smallest_image_for_one_pooling():
-    assert unet_output_size(18, 1) == 2
-
-
-@pytest.mark.parametrize(("size", "poolings"), [(571, 4), (92, 4), (16, 1), (4, 1)])
-def test_sizes_that_do_not_fit_the_unet_are_refused(size, poolings):
+@pytest.mark.parametrize("size", [571, 92])
+def test_sizes_that_do_not_fit_the_unet_are_refused(size):
     with pytest.raises(ArgumentError, match=str(size)):
-        unet_output_size(size, poolings)
+        build_unet(size, 4)
 
 
 def test_the_step_learns():

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from graphwright.commands import doctor
 from graphwright.commands.cli import app
-from graphwright.report.json_form import json_schema
+from tests.report.test_json_form import json_schema
 
 TOLD = {
     "tensorflow": "2.21.0",
@@ -34,7 +34,7 @@ TOLD = {
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """What TensorFlow says of itself, to be changed."""
-    answers: dict[str, Any] = {"_show_tensorflow": TOLD.copy(), "_show_meter": {"error": ""}}
+    answers: dict[str, Any] = {"ask_tensorflow": TOLD.copy(), "ask_meter": {"error": ""}}
     monkeypatch.setattr(doctor, "_asked", lambda function, environment: (answers[function], "it died"))
     monkeypatch.setattr(doctor.importlib.util, "find_spec", lambda name: object())
     return answers
@@ -64,7 +64,7 @@ def test_an_installation_that_is_well(told: dict[str, Any], monkeypatch: pytest.
     ],
 )
 def test_what_is_needed_and_broken(told: dict[str, Any], changed: dict[str, Any], name: str, said: str) -> None:
-    told["_show_tensorflow"] |= changed
+    told["ask_tensorflow"] |= changed
     found = doctor.diagnose()
     assert not found.is_healthy
     assert f"not complete: {name}." in found.verdict
@@ -73,7 +73,7 @@ def test_what_is_needed_and_broken(told: dict[str, Any], changed: dict[str, Any]
 
 
 def test_peaks_that_cannot_be_measured_are_a_limit_and_no_fault(told: dict[str, Any]) -> None:
-    told["_show_meter"] = {"error": "the high-water mark cannot be reset: Permission denied"}
+    told["ask_meter"] = {"error": "the high-water mark cannot be set back: Permission denied"}
     found = doctor.diagnose()
     assert found.is_healthy
     assert found.verdict == "All is well; optional and not there: measuring peaks."
@@ -81,7 +81,7 @@ def test_peaks_that_cannot_be_measured_are_a_limit_and_no_fault(told: dict[str, 
 
 
 def test_a_process_that_dies_is_told_of(told: dict[str, Any]) -> None:
-    told["_show_tensorflow"] = None
+    told["ask_tensorflow"] = None
     assert (finding("TensorFlow").status, finding("TensorFlow").note) == ("broken", "it died")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 from pathlib import Path
@@ -16,7 +15,6 @@ pytest.importorskip("tensorflow")
 import tensorflow as tf
 from typer.testing import CliRunner
 
-import graphwright as gw
 from graphwright.commands.cli import app
 from graphwright.commands.inputs import EXIT_ERROR
 from graphwright.errors import ArgumentError
@@ -175,18 +173,6 @@ def test_renames_and_a_diff(old_model, tmp_path):
     assert json.loads(run("diff", old_model, old_model, "--json"))["changed"] == []
 
 
-def test_a_part_of_a_model_and_both_parts_merged(old_model, tmp_path):
-    run("edit", old_model, tmp_path / "frozen", "freeze")
-    run("edit", tmp_path / "frozen", tmp_path / "head", "extract", "--input", "image=image", "--output", "flat=Reshape")
-    run("edit", tmp_path / "frozen", tmp_path / "tail", "extract", "--input", "flat=Reshape", "--output", "y=y")
-    flat = served(tmp_path / "head", image=X)["flat"]
-    np.testing.assert_array_equal(flat, X.reshape(2, -1))
-    expected = served(old_model, image=X)["y"]
-    np.testing.assert_allclose(served(tmp_path / "tail", flat=flat)["y"], expected, rtol=1e-5)
-    run("edit", tmp_path / "head", tmp_path / "merged", "merge", tmp_path / "tail", "--connect", "flat=flat")
-    np.testing.assert_allclose(served(tmp_path / "merged", image=X)["y"], expected, rtol=1e-5)
-
-
 def test_where_no_picture_can_be_written_is_said_before_the_model_is_loaded(keras_model, tmp_path, monkeypatch):
     def never(*_: Any, **__: Any) -> None:
         raise AssertionError
@@ -221,18 +207,6 @@ def test_show(old_model, keras_model, tmp_path):
         run("show", old_model, "--nodes", "(")
     with pytest.raises(ValueError, match="have the tags \\['gpu', 'serve'\\]"):
         run("show", old_model, "--tag", "gpu", "--tag", "serve")
-
-
-def test_a_frozen_file_holds_what_serving_needs(keras_model, tmp_path):
-    """No function that only the objects of the SavedModel call, nothing that saves or restores."""
-    run("edit", keras_model, tmp_path / "frozen.pb", "freeze")
-    graph = load(tmp_path / "frozen.pb")
-    assert not graph.functions
-    assert "saver_filename" not in graph
-    [key] = feeds_of(keras_model)
-    run("edit", keras_model, tmp_path / "frozen", "freeze")
-    expected = first(served(keras_model, **{key: X}))
-    np.testing.assert_allclose(first(served(tmp_path / "frozen", **{key: X})), expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -347,83 +321,3 @@ def test_nothing_is_written_where_a_job_fails_and_the_error_names_it(jobs, words
         run("edit", old_model, tmp_path / "out", *jobs)
     assert [word for word in words if word not in str(caught.value)] == []
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_remedy_names_options(tmp_path):
-    with tf.Graph().as_default() as graph:
-        v1.get_variable("w", [2], use_resource=True) * 2.0
-    (tmp_path / "g.pb").write_bytes(graph.as_graph_def().SerializeToString())
-    for jobs, words in (
-        (["strip-training"], ["name what serving fetches: --output NAME"]),
-        (["freeze"], ["option --checkpoint", "freeze only some with --partial"]),
-    ):
-        with pytest.raises(ArgumentError) as caught:
-            run("edit", tmp_path / "g.pb", tmp_path / "out", *jobs)
-        assert [word for word in words if word not in str(caught.value)] == []
-
-
-def small_mobilenet(folder: Path) -> Path:
-    import keras
-
-    model = keras.applications.MobileNetV2((32, 32, 3), alpha=0.35, weights=None, classes=10)
-    rng = np.random.default_rng(7)
-    for weight in model.weights:
-        if "moving" in weight.path:
-            weight.assign(np.abs(rng.normal(size=weight.shape)) * 0.3 + 0.7)
-    model.export(folder / "mobilenet", verbose=False)
-    return folder / "mobilenet"
-
-
-def small_gpt(folder: Path) -> Path:
-    hub = pytest.importorskip("keras_hub")
-    sizes = {"vocabulary_size": 500, "num_layers": 2, "num_heads": 2, "hidden_dim": 32, "intermediate_dim": 64, "max_sequence_length": 16}
-    hub.models.GPT2Backbone(**sizes).export(folder / "gpt", verbose=False)
-    return folder / "gpt"
-
-
-def packaged_pitch(_: Path) -> Path:
-    found = importlib.util.find_spec("basic_pitch")
-    if found is None or not found.submodule_search_locations:
-        pytest.skip("basic_pitch is not installed")
-    return Path(found.submodule_search_locations[0]) / "saved_models" / "icassp_2022" / "nmp"
-
-
-LONG_CHAINS: dict[Any, list[tuple[list[str], Any, dict[str, Any]]]] = {
-    small_mobilenet: [
-        (["keep-signatures", "serving_default"], gw.keep_signatures, {"names": ["serving_default"]}),
-        (["fold-batch-norms"], gw.fold_batch_norms, {}),
-        (["rename-outputs", "output_0=scores"], gw.rename_outputs, {"names": {"output_0": "scores"}}),
-    ],
-    small_gpt: [
-        (["strip-training"], gw.strip_training, {}),
-        (["rename-outputs", "output_0=hidden"], gw.rename_outputs, {"names": {"output_0": "hidden"}}),
-        (["freeze"], gw.freeze_variables, {}),
-    ],
-    packaged_pitch: [
-        (["freeze"], gw.freeze_variables, {}),
-        (["remove-debug"], gw.remove_debug_ops, {}),
-        (["rename-outputs", "note=notes"], gw.rename_outputs, {"names": {"note": "notes"}}),
-    ],
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("made", LONG_CHAINS)
-def test_long_chains_by_call_by_one_command_and_by_several(made, tmp_path):
-    model, steps = made(tmp_path), LONG_CHAINS[made]
-    run("edit", model, tmp_path / "one", *(word for words, _, _ in steps for word in words))
-    by_call = by_command = model
-    for k, (words, job, given) in enumerate(steps):
-        job(by_call, **given, out=tmp_path / f"call{k}")
-        run("edit", by_command, tmp_path / f"command{k}", *words)
-        by_call, by_command = tmp_path / f"call{k}", tmp_path / f"command{k}"
-    feeds = {
-        key: np.ones([2 if size is None else size for size in value.shape], value.dtype.name)
-        for key, value in load(model).signatures["serving_default"].inputs.items()
-    }
-    expected = in_session(model, feeds)
-    for path in (tmp_path / "one", by_call, by_command):
-        for old, (_, new) in zip(expected.values(), sorted(served(path, **feeds).items()), strict=True):
-            np.testing.assert_allclose(new, old, rtol=1e-3, atol=1e-5 * np.abs(old).max())
-        sizes = [sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()) for folder in (model, path)]
-        assert sizes[1] <= 1.05 * sizes[0]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import os
 import re
 import signal
@@ -17,7 +16,7 @@ from typer.testing import CliRunner
 
 from graphwright.commands.cli import app
 from graphwright.commands.interrupts import EXIT_INTERRUPTED
-from graphwright.report.progress import hide, lines_every, shown, silent, tell
+from graphwright.report.progress import hide, lines_every, shown, tell
 
 STEP = """
 import tensorflow as tf
@@ -60,21 +59,6 @@ def test_output_paths_are_looked_at_before_the_work(project: Path, arguments: li
     assert "nowhere" in found.stderr or "is a folder" in found.stderr  # and not that there is no such target
 
 
-def test_what_is_told_goes_to_the_innermost_who_asked() -> None:
-    inner: list[str] = []
-    outer: list[str] = []
-    tell("nobody listens")
-    with shown(lambda share, words: outer.append(words)):
-        tell("one")
-        with shown(lambda share, words: inner.append(words)):
-            tell("two")
-        with shown():  # has nobody of its own
-            tell("three")
-        with silent():
-            tell("four")
-    assert (outer, inner) == (["one", "three"], ["two"])
-
-
 def test_a_bar_shows_what_is_done_and_gives_way_to_what_is_printed(monkeypatch: pytest.MonkeyPatch) -> None:
     controller, terminal = os.openpty()
     with os.fdopen(terminal, "w") as stream:
@@ -92,10 +76,6 @@ def test_a_bar_shows_what_is_done_and_gives_way_to_what_is_printed(monkeypatch: 
     os.close(controller)
     assert "tracing" in drawn
     assert printed.getvalue() == "the result\n"
-
-
-def test_completion_is_offered() -> None:
-    assert "--install-completion" in CliRunner().invoke(app, ["--help"]).stdout
 
 
 BUSY = """
@@ -132,15 +112,6 @@ def test_ctrl_c_ends_at_once(work: str) -> None:
         assert process.returncode == -signal.SIGKILL
     else:
         assert (process.returncode, errors.strip()) == (EXIT_INTERRUPTED, "interrupted")
-
-
-def test_advise_names_what_to_run(project: Path) -> None:
-    found = CliRunner().invoke(app, ["advise", "my_pace:step", "--memory", "1GiB", "-q", "--json"])
-    assert found.exit_code == 0, found.stderr
-    advice = json.loads(found.stdout)
-    assert (advice["fits"], advice["memory_bytes"]) == (True, 2**30)
-    assert all(" my_pace:step " in s["command"] for s in advice["suggestions"] if s["command"])
-    assert CliRunner().invoke(app, ["advise", "my_pace:step", "--memory", "plenty"]).exit_code == 2
 
 
 def test_a_log_gets_a_line_at_intervals_with_what_is_done_then(capsys):

@@ -232,16 +232,3 @@ def test_a_budget_that_fit_cannot_keep_is_one_short_error() -> None:
         with pytest.raises(gw.InfeasibleError, match=r"no plan fits 64 B") as caught:
             train()
         assert len(traceback.extract_tb(caught.value.__traceback__)) <= 5
-
-
-def test_a_step_that_was_optimized_is_optimized_again_from_the_original() -> None:
-    step = tf.function(lambda x: tf.reduce_sum(tf.tanh(x)))
-    first = gw.optimize_memory(step, "100%", inputs=X, cache_dir=None)
-    assert gw.optimize_memory(first, "100%", inputs=X, cache_dir=None).original is step
-    with pytest.raises(gw.ArgumentError, match=r"OptimizedStep cannot be traced(.|\n)*\.original"):
-        gw.inspect(first, feeds={"x": (4, 8)})
-
-
-def test_a_step_without_arguments_needs_no_feeds() -> None:
-    weight = tf.Variable(tf.ones((8, 8)))
-    assert gw.inspect(tf.function(lambda: tf.reduce_sum(weight * 2))).peak_bytes > 0

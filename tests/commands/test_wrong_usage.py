@@ -14,7 +14,6 @@ USAGES = {
     "optimize net.keras --budget 1XB": ("option --budget", "unknown unit 'XB'"),
     "optimize net.keras --budget -1": ("option --budget", "not a positive amount"),
     "optimize steps:step --budget 50% --allow nothing": ("option --allow", "'nothing' is no verb", "recompute"),
-    "inspect junk.h5": ("the file is not HDF5", "junk.h5"),
     "optimize net.keras": ("neither --budget nor --plan was given",),
     "optimize net.keras --budget 50% --plan plan.json": ("give one of them",),
     "optimize missing.keras --budget 50%": ("no file or folder 'missing.keras'", "argument TARGET"),
@@ -74,7 +73,6 @@ def answers(tmp_path_factory):
     folder = tmp_path_factory.mktemp("wrong")
     for name in ("net.keras", "empty.pb"):
         (folder / name).write_bytes(b"")
-    (folder / "junk.h5").write_bytes(b"junk")
     (folder / "broken.py").write_text("def f(:\n", encoding="utf-8")
     (folder / "steps.py").write_text("step = 1\n_hidden = 2\ndef build(): pass\n", encoding="utf-8")
     done = subprocess.run([sys.executable, "-c", RUN, json.dumps(list(USAGES))], cwd=folder, capture_output=True, text=True, check=False)

@@ -4,7 +4,7 @@ import pytest
 import tensorflow as tf
 
 import graphwright as gw
-from graphwright.costs.compare import compare_costs, match_layers
+from graphwright.costs.compare import match_layers
 from graphwright.errors import ArgumentError, GraphwrightError, UnknownShapeError
 from graphwright.report.comparison import FIGURES, LayerFigures
 
@@ -76,13 +76,6 @@ class TestStepCosts:
         text = gw.compare(tmp_path / "before.pb", tmp_path / "after.pb", outputs=["Identity"]).text("all")
         assert all(name in "".join(text.split()) for name in ("before.pb:", "after.pb:"))
 
-    def test_a_graph_and_the_function_that_it_was_made_of(self):
-        weight = tf.ones((64, 32))
-        function = tf.function(lambda x: tf.nn.relu(x @ weight)).get_concrete_function(tf.TensorSpec((8, 64), name="x"))
-        of_function = gw.step_costs(function)
-        of_graph = gw.step_costs(gw.load(function), outputs=["Relu"])
-        assert of_graph.figures["total_flops"] == of_function.figures["total_flops"] == 2 * 8 * 64 * 32 + 8 * 32
-
     @pytest.mark.parametrize("handles", [False, True], ids=["references", "handles"])
     def test_variables_that_a_graph_makes_itself(self, handles):
         """They are parameters, and they stay: a graph of TF1 costs what the same step costs as a function."""
@@ -98,31 +91,12 @@ class TestStepCosts:
         assert figures["resident_bytes"] == fed + weights
         assert figures["peak_bytes"] == fed + weights + 7840 * 4, "the gradient"
 
-    def test_a_placeholder_with_a_default_can_be_fed(self):
-        v1 = tf.compat.v1
-        with tf.Graph().as_default() as graph:
-            x = v1.placeholder_with_default(tf.zeros((1, 16)), (None, 16), name="x")
-            tf.matmul(x, tf.ones((16, 4)), name="y")
-        assert gw.step_costs(graph, {"x": (8, 16)}, outputs=["y"]).figures["total_flops"] == 2 * 8 * 16 * 4
-        assert str(gw.count_flops(graph, outputs=["y"]).formula) == "128 * batch"
-
-    def test_layers_of_a_saved_model(self, tmp_path):
-        classifier().export(tmp_path / "saved", verbose=False)
-        layers = {row.layer for row in gw.step_costs(tmp_path / "saved", {"image": (8, 16, 16, 3)}).layers}
-        assert sum("conv" in name for name in layers) == 3
-        assert not any("PartitionedCall" in name for name in layers)
-
     def test_an_open_batch_names_the_feed(self):
         function = tf.function(lambda x: tf.nn.relu(x)).get_concrete_function(tf.TensorSpec((None, 64), name="x"))
         with pytest.raises(UnknownShapeError, match="x"):
             gw.step_costs(function)
         with pytest.raises(UnknownShapeError, match="x"):
             gw.step_costs(function.graph, outputs=["Relu"])
-
-    def test_the_text_fits_a_terminal(self):
-        text = gw.step_costs(classifier(), batch=8).text("all")
-        assert max(map(len, text.splitlines())) <= 80
-        assert "peak" in text
 
 
 class TestCompare:
@@ -146,12 +120,6 @@ class TestCompare:
         convolutions = [pair for pair in found.layers if "conv" in pair.name]
         assert len(convolutions) == 3
         assert sum(pair.difference("residual_bytes") for pair in convolutions) > 0
-
-    def test_the_other_way_round_every_sign_turns(self):
-        there = gw.compare(classifier(), classifier(norm=True), batch=8)
-        back = compare_costs(there.b, there.a)
-        assert all(back.difference(name) == -there.difference(name) for name in FIGURES)
-        assert len(back.with_change("removed")) == len(there.with_change("added"))
 
     def test_names_that_keras_made_up(self):
         found = gw.compare(classifier(explicit=False), classifier(explicit=False, extra=1), batch=8)
@@ -199,14 +167,6 @@ class TestMatchLayers:
     def test_without_the_scope_of_the_model(self):
         assert self.changes(["m/a", "m/b", ""], ["n/a", "n/b", ""]) == [("n/a", "same"), ("n/b", "same"), ("", "same")]
 
-    def test_scopes_that_only_some_layers_lie_in_count(self):
-        assert self.changes(["m/a", "b", "c", "d"], ["n/a", "b", "c", "d"])[0] == ("m/a", "removed")
-
-    def test_what_costs_something_else_has_changed(self):
-        [pair] = match_layers([layer("a", 3)], [layer("a", 4)])
-        assert pair.change == "changed"
-        assert pair.difference("parameters") == 1
-
     def test_numbered_names_are_paired_where_they_have_the_same_parameters(self):
         a = [layer("conv", 3), layer("conv_1", 5)]
         b = [layer("conv_2", 3), layer("conv_3", 4), layer("conv_4", 5)]
@@ -221,9 +181,3 @@ class TestMatchLayers:
             pairs = match_layers(a, b)
             assert sorted(p.a.layer for p in pairs if p.a) == sorted(row.layer for row in a)
             assert [p.b.layer for p in pairs if p.b] == [row.layer for row in b]
-
-    def test_many_layers(self):
-        a = [layer(f"conv_{k}", k % 7) for k in range(4000)]
-        b = [layer(f"conv_{k + 5000}", k % 7) for k in range(4001)]
-        pairs = match_layers(a, b)
-        assert sum(pair.change == "same" for pair in pairs) == 4000

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import tensorflow as tf
-from typer.testing import CliRunner
 
 import graphwright as gw
 from graphwright.analyze.storages import SMALL_BYTES
-from graphwright.commands.cli import app
-from graphwright.errors import ArgumentError, FileFormatError, UnsupportedError
+from graphwright.errors import ArgumentError, UnsupportedError
 from graphwright.step.fetches import function_of_graph
 from tests.tf1_graphs import OUTPUTS, branched, embedding, exported, logistic, looped, residual, v1
 
@@ -50,33 +47,13 @@ def test_questions_about_a_graph() -> None:
     assert report.peak_bytes == gw.predict_peak(graph, {"x:0": FEEDS["x"]}, outputs=[train, loss]).peak_bytes
     assert (report.backward_flops, report.optimizer_flops) > (report.forward_flops, 0)
     assert gw.predict_peak(graph, batch=8, outputs=loss).peak_bytes < report.peak_bytes
-    assert gw.check(graph, FEEDS, outputs=[train, loss], max_peak=report.peak_bytes + 4096)
+    assert gw.check(graph, FEEDS, outputs=[train, loss], max_peak=report.executor.high_bytes + 4096)
     swept = gw.sweep(graph, batches=(4, 8), outputs=[train, loss], order="traced")
     assert gw.max_batch(graph, swept.points[1].peak_bytes, outputs=[train, loss], order="traced").batch == 8
     advice = gw.advise(graph, 0.7, FEEDS, outputs=[train, loss], cache_dir=None, time_limit_s=1.0)
     assert advice.peak_bytes == pytest.approx(report.peak_bytes, rel=0.05)
     assert all("outputs=['net/train', 'net/loss:0']" in s.call for s in advice.suggestions if s.kind == "plan")
     assert any(" --outputs net/train,net/loss:0 --feed" in s.command for s in advice.suggestions)
-
-
-def test_commands_take_a_meta_graph(tmp_path: Path) -> None:
-    path, fed = tmp_path / "step.meta", ("--outputs", "net/train,net/loss:0")
-    exported(logistic(), path)
-    open_batch = ("--feed", "x=batch,64")
-    for command, *options in (
-        ("inspect", "--batch", "8"),
-        ("peak", "--feed", "x=8,64"),
-        ("check", "--batch", "8", "--max-peak", "1GiB"),
-        ("sweep", "--batch", "2,4", *open_batch),
-        ("max-batch", "--budget", "100KiB", "--order", "traced", *open_batch),
-        ("flops", "--batch", "8"),
-    ):
-        done = CliRunner().invoke(app, [command, str(path), *fed, *options, "--json"])
-        assert done.exit_code == 0, (command, done.output)
-        assert json.loads(done.stdout)
-    path.write_bytes(path.read_bytes()[:-1000])
-    with pytest.raises(FileFormatError, match="is not a MetaGraphDef"):
-        gw.inspect(path, batch=8, outputs="net/train")
 
 
 def test_writes_by_reference_keep_their_order() -> None:

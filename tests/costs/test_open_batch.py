@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import keras
 import pytest
 import tensorflow as tf
 
@@ -112,45 +111,3 @@ def test_of_a_graph_frozen_with_several_signatures_the_default_one_counts(beside
     assert found.total == gw.count_flops(tmp_path / "model", batch=BATCH).total
     assert found.name == "frozen (serving_default)"
     assert list(found.feeds) == ["serving_default_x"]
-
-
-def test_inputs_of_one_graph_stay_together(tmp_path: Path) -> None:
-    with tf.Graph().as_default() as graph:
-        x, y, unread = (tf.compat.v1.placeholder(tf.float32, (2, 4), n) for n in ("serving_default_x", "other_y", "unread"))
-        tf.linalg.matmul(x, y, transpose_b=True, name="product")
-        del unread
-    (tmp_path / "one.pb").write_bytes(graph.as_graph_def().SerializeToString())
-    found = gw.count_flops(tmp_path / "one.pb")
-    assert found.name == "one"
-    assert list(found.feeds) == ["serving_default_x", "other_y"], "what nothing needs is no input"
-
-
-@pytest.mark.parametrize(("groups", "strides"), [(1, 1), (2, 1), (3, 2)])
-def test_a_saved_model_leaves_out_attributes_that_have_their_default(groups: int, strides: int, tmp_path: Path) -> None:
-    """Convolutions that XLA is to compile are planned as TensorFlow runs them, in a file too."""
-    model = tf.Module()
-    model.kernel = tf.Variable(tf.ones((3, 3, 6 // groups, 6)))
-    compiled = tf.function(lambda x: tf.nn.conv2d(x, model.kernel, strides, "SAME"), jit_compile=True)
-    model.serve = tf.function(lambda x: {"y": tf.nn.relu(compiled(x))}, input_signature=[tf.TensorSpec((None, 8, 8, 6), name="x")])
-    tf.saved_model.save(model, str(tmp_path / "model"), signatures=model.serve)
-    found, live = (gw.inspect(target, batch=BATCH) for target in (tmp_path / "model", model.serve))
-    assert (found.forward_flops, found.peak_bytes) == (live.forward_flops, live.peak_bytes)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("layers", [["GRU"], ["LSTM", "GRU"], ["Bidirectional"]])
-def test_exports_of_keras_layers_answer_as_the_model(layers: list[str], tmp_path: Path) -> None:
-    model = keras.Sequential([keras.Input((STEPS, WIDTH))])
-    for k, name in enumerate(layers):
-        inner = keras.layers.LSTM(4) if name == "Bidirectional" else 4
-        arguments = {} if name == "Bidirectional" else {"return_sequences": k < len(layers) - 1}
-        model.add(getattr(keras.layers, name)(inner, **arguments))
-    model.add(keras.layers.Dense(7))
-    model.export(tmp_path / "model", verbose=False)
-    exported, live = (gw.inspect(target, batch=BATCH) for target in (tmp_path / "model", model))
-    assert exported.forward_flops == live.forward_flops
-    assert exported.parameters.trainable == live.parameters.trainable
-    assert exported.peak_bytes == pytest.approx(live.peak_bytes, rel=0.15), "it asks for shapes that the bound step has as constants"
-    assert "not exact" not in (exported.executor.how if exported.executor is not None else {})
-    points = gw.sweep(tmp_path / "model", batches=(BATCH,)).points
-    assert [point.peak_bytes for point in points] == [exported.peak_bytes]

@@ -342,14 +342,6 @@ def test_a_batch_norm_whose_statistics_nobody_keeps():
     assert [[w.kind for w in table.warnings] for table in found] == [["moving statistics not assigned"], []]
 
 
-def test_layer_norms_and_group_norms_keep_nothing_and_need_not():
-    made = keras.Sequential(
-        [keras.Input((8,)), layers.Dense(4), layers.LayerNormalization(), layers.GroupNormalization(2), layers.Dense(1)]
-    )
-    made.compile("sgd", "mse")
-    assert gw.count_parameters(made, batch=3).warnings == ()
-
-
 def test_writes_without_order():
     def warnings(*, ordered: bool) -> list[str]:
         with tf.Graph().as_default() as graph:
@@ -361,14 +353,6 @@ def test_writes_without_order():
 
     assert warnings(ordered=False) == ["written without order", "never read"]
     assert warnings(ordered=True) == ["never read"]
-
-
-def test_a_weight_that_nothing_reads():
-    with tf.Graph().as_default() as graph:
-        used, unused = (v1.get_variable(name, [2], use_resource=True) for name in ("used", "unused"))
-        out = used * 2.0
-        v1.train.Saver([used, unused])
-    assert [(w.kind, w.names) for w in gw.count_parameters(graph, outputs=out).warnings] == [("unused", ("unused",))]
 
 
 # The table
@@ -401,22 +385,6 @@ def test_arguments_are_checked(arguments, words):
         gw.count_parameters(graph, **arguments)
 
 
-@pytest.mark.parametrize("frozen", [False, True], ids=["variables", "constants"])
-def test_no_shapes_are_inferred_for_what_says_its_own(frozen, monkeypatch):
-    """TensorFlow takes long to infer those of a large graph."""
-    with tf.Graph().as_default() as graph:
-        x = v1.placeholder(tf.float32, (None, 8), name="x")
-        weight = tf.ones((8, 4)) if frozen else v1.get_variable("w", (8, 4), use_resource=False)
-        tf.matmul(x, weight, name="y")
-    read = gw.load(graph.as_graph_def())
-
-    def refuse(*_):
-        raise AssertionError("shapes were inferred")
-
-    monkeypatch.setattr("graphwright.ir.shapes._settle", refuse)
-    assert gw.count_parameters(read, outputs=["y"]).total == 32
-
-
 def regression_of_tf1(optimizer: Any, *, resource: bool = True) -> Any:
     """A net whose last layer has no operation that exists for gradients only, with a frozen factor and a metric; no collections."""
     graph = v1.Graph()
@@ -444,10 +412,3 @@ def test_slots_of_a_tf1_graph_are_told_by_the_updates(resource, outputs, optimiz
     """Without collections, whatever is fetched: the first input of an update is a weight, what only updates read is a slot."""
     table = gw.count_parameters(regression_of_tf1(optimizer(), resource=resource), outputs=outputs)
     assert (table.trainable, table.non_trainable, table.optimizer_state) == (20, 2, slots)
-
-
-def test_a_tf1_graph_in_a_file_has_slots_too(tmp_path):
-    path = tmp_path / "graph.pb"
-    path.write_bytes(regression_of_tf1(v1.train.AdamOptimizer(0.1)).SerializeToString())
-    figures = gw.step_costs(path, outputs="train").figures
-    assert (figures["trainable_parameters"], figures["parameters"], figures["optimizer_state"]) == (20, 22, 42)

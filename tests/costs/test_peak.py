@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import numpy as np
 import pytest
 import tensorflow as tf
 
 import graphwright as gw
-from bench import zoo
 from graphwright.report.units import format_bytes
 
 MIB = 2**20
@@ -73,12 +71,6 @@ def test_it_prints_itself_and_gives_plain_json(step: Any) -> None:
         assert sum(data["bytes_by_role"].values()) == found.peak_bytes
 
 
-def test_a_keras_model_in_inference_needs_less_than_in_training() -> None:
-    model, _ = zoo.keras_model("mlp1000", size="small")
-    train, infer = (gw.predict_peak(model, batch=512, mode=mode, order="executor") for mode in ("train", "infer"))
-    assert infer.peak_bytes < train.peak_bytes / 3
-
-
 def test_every_question_is_answered_with_one_peak(step: Any) -> None:
     """The peak as TensorFlow runs the step by default, and the traced one where it is asked for."""
     feeds = {"x": (1024, 256)}
@@ -122,25 +114,6 @@ def test_a_timeline_shows_the_order_in_which_tensorflow_runs_a_loop() -> None:
 def test_wrong_options_are_refused(step: Any, options: dict[str, Any]) -> None:
     with pytest.raises(gw.ArgumentError, match=next(iter(options))):
         gw.predict_peak(step, feeds={"x": (8, 256)}, **options)
-
-
-def lookup_then_product() -> tuple[Any, Any]:
-    table, weights = tf.Variable(tf.random.normal([16384, 128])), tf.Variable(tf.random.normal([128, 16]))
-    step = tf.function(lambda ids: tf.reduce_sum(tf.gather(table, ids)) + tf.reduce_sum(tf.matmul(table, weights)))
-    return step, tf.zeros([64], tf.int32)
-
-
-def embedding_that_is_trained() -> tuple[Any, Any]:
-    model = tf.keras.Sequential([tf.keras.layers.Embedding(16384, 128), tf.keras.layers.Flatten(), tf.keras.layers.Dense(1)])
-    model.build([64, 8])
-    model.compile("sgd", "mse")
-    return model, (np.zeros([64, 8], np.int32), np.zeros([64, 1], np.float32))
-
-
-@pytest.mark.parametrize("make", [lookup_then_product, embedding_that_is_trained])
-def test_a_copied_table_counts_twice(make: Any) -> None:
-    function, inputs = make()
-    assert gw.predict_peak(function, inputs=inputs).peak_bytes > 2 * 16384 * 128 * 4
 
 
 def test_the_traced_order_of_a_step_with_a_loop_is_simulated_on_the_step_that_holds_it() -> None:

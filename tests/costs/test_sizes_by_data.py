@@ -10,8 +10,6 @@ import pytest
 import tensorflow as tf
 
 import graphwright as gw
-from graphwright.analyze.unknown_shapes import is_counted_in_data
-from graphwright.ir.graph import Graph
 
 ROWS, WIDTH, HIDDEN, ROUNDS, WORDS = 512, 32, 64, 3, 300
 _DRAW = np.random.default_rng(0)
@@ -34,11 +32,6 @@ def masked(w: Any, v: Any, x: Any) -> Any:
     return network(tf.boolean_mask(x, x[:, 0] > 0.5), w, v)
 
 
-def looked_up(w: Any, v: Any, x: Any, ids: Any) -> Any:
-    words, places = tf.unique(ids)
-    return tf.gather(network(tf.gather(x, words), w, v), places)
-
-
 def routed(w: Any, v: Any, x: Any) -> Any:
     """Two experts, which take the rows that a router sends them, by where, gather and scatter."""
     chosen = tf.argmax(x[:, :2], 1)
@@ -56,21 +49,6 @@ def parted(w: Any, v: Any, x: Any, kinds: Any) -> Any:
     return tf.dynamic_stitch(places, [network(parts[0], w, v), parts[1]])
 
 
-def repeated(w: Any, v: Any, x: Any, counts: Any) -> Any:
-    return network(tf.repeat(x, counts, axis=0), w, v)
-
-
-def in_a_loop(w: Any, v: Any, x: Any) -> Any:
-    for _ in tf.range(ROUNDS):
-        hit = tf.where(x[:, 0] > 0.5)
-        x = tf.tensor_scatter_nd_add(x, hit, network(tf.gather(x, hit[:, 0]), w, v))
-    return x
-
-
-def in_a_branch(w: Any, v: Any, x: Any) -> Any:
-    return network(tf.cond(tf.reduce_sum(x) > -1e9, lambda: tf.boolean_mask(x, x[:, 0] > 0.5), lambda: x[:7]), w, v)
-
-
 def over_half(x: Any) -> int:
     return int(np.sum(x.numpy()[:, 0] > 0.5))
 
@@ -78,13 +56,6 @@ def over_half(x: Any) -> int:
 # The forward pass, inputs, other inputs, how many rows the network sees, and how many it sees at most; None where nothing bounds that.
 CASES: dict[str, Case] = {
     "masked": (masked, (normal(ROWS, WIDTH),), (normal(ROWS, WIDTH, mean=1.0),), over_half, ROWS),
-    "looked up": (
-        looked_up,
-        (normal(WORDS, WIDTH), whole(WORDS // 3, ROWS)),
-        (normal(WORDS, WIDTH), whole(WORDS, ROWS)),
-        lambda x, ids: len(np.unique(ids)),
-        ROWS,
-    ),
     "routed": (routed, (normal(ROWS, WIDTH),), (normal(ROWS, WIDTH) + tf.one_hot(0, WIDTH),), lambda x: ROWS, 2 * ROWS),
     "parted": (
         parted,
@@ -93,14 +64,6 @@ CASES: dict[str, Case] = {
         lambda x, kinds: int(np.sum(kinds.numpy() == 0)),
         None,
     ),
-    "repeated": (
-        repeated,
-        (normal(ROWS, WIDTH), whole(3, ROWS)),
-        (normal(ROWS, WIDTH), whole(5, ROWS)),
-        lambda x, counts: int(np.sum(counts)),
-        None,
-    ),
-    "in a branch": (in_a_branch, (normal(ROWS, WIDTH),), (normal(ROWS, WIDTH, mean=1.0),), over_half, ROWS),
 }
 
 
@@ -139,7 +102,7 @@ def products(count: Any) -> float:
     return count.per_op_type["MatMul"].total
 
 
-@pytest.mark.parametrize("name", ["masked", "routed", "parted", *_slow("looked up", "repeated", "in a branch")])
+@pytest.mark.parametrize("name", CASES)
 def test_figures_are_those_of_the_example_inputs_or_upper_bounds(name: str) -> None:
     forward, data, other, rows, most = CASES[name]
     step = Step(forward).step
@@ -159,7 +122,7 @@ def test_figures_are_those_of_the_example_inputs_or_upper_bounds(name: str) -> N
     assert peak.peak_bytes < 0.9 * bound.peak_bytes
 
 
-@pytest.mark.parametrize("name", ["routed", *_slow("masked", "looked up", "parted", "repeated", "in a branch")])
+@pytest.mark.parametrize("name", ["routed", *_slow("masked", "parted")])
 def test_a_plan_keeps_the_sizes_of_the_example_and_computes_the_same_of_other_data(name: str) -> None:
     forward, data, other, _, _ = CASES[name]
     made = Step(forward)
@@ -174,33 +137,8 @@ def test_a_plan_keeps_the_sizes_of_the_example_and_computes_the_same_of_other_da
     for given in (data, other):
         expected, got = made.run(plain, given), made.run(planned, given)
         for one, two in zip(expected, got, strict=True):
-            np.testing.assert_allclose(two, one, rtol=1e-6 if name == "in a branch" else 0, atol=0)  # Grappler rounds in another way
+            np.testing.assert_allclose(two, one, rtol=0, atol=0)
     assert len(planned.plans) == 1
-
-
-def test_inside_a_loop_the_largest_of_all_rounds_count() -> None:
-    data, other = (normal(ROWS, WIDTH),), (normal(ROWS, WIDTH, mean=1.0),)
-    made = Step(in_a_loop)
-    sizes: list[int] = []
-    x = data[0]
-    for _ in range(ROUNDS):
-        sizes.append(over_half(x))
-        hit = tf.where(x[:, 0] > 0.5)
-        x = tf.tensor_scatter_nd_add(x, hit, network(tf.gather(x, hit[:, 0]), *made.weights))
-    each = 2 * WIDTH * HIDDEN * 6 * ROUNDS
-    counted = gw.count_flops(made.step, inputs=data)
-    assert products(counted) == max(sizes) * each
-    assert "example inputs" in counted.how["sizes"]
-    assert products(gw.count_flops(made.step, inputs=specs(data))) == ROWS * each
-    peak, bound = (gw.predict_peak(made.step, inputs=given) for given in (data, specs(data)))
-    assert peak.peak_bytes < 0.7 * bound.peak_bytes
-    assert "not exact" not in peak.how
-    planned = gw.optimize_memory(made.step, "100%", inputs=data, cache_dir=None, time_limit_s=0.5)
-    assert planned.plan.verification.startswith("equal")
-    assert "as in the example inputs, and other data may need more: while/Where" in planned.plan.how["sizes"]
-    for given in (data, other):
-        for one, two in zip(made.run(tf.function(made.step.python_function), given), made.run(planned, given), strict=True):
-            np.testing.assert_allclose(two, one, rtol=1e-6)
 
 
 def test_a_check_and_the_largest_batch_say_whose_sizes_they_take() -> None:
@@ -210,18 +148,3 @@ def test_a_check_and_the_largest_batch_say_whose_sizes_they_take() -> None:
     assert any("as in the example inputs" in warning for warning in found.warnings)
     assert not gw.check(step, inputs=specs(data), max_peak="1GiB").warnings
     assert "upper bounds" in gw.max_batch(step, "1MiB", inputs=data).how["predicted peak"]
-
-
-@pytest.mark.parametrize(
-    ("op_type", "counts"),
-    [
-        ("Where", True),
-        ("UniqueV2", True),
-        ("SparseAdd", True),
-        ("SparseSoftmaxCrossEntropyWithLogits", False),
-        ("SparseTensorDenseMatMul", False),
-        ("StridedSlice", False),
-    ],
-)
-def test_rows_are_counted_by_operations_that_look_at_values(op_type: str, counts: bool) -> None:
-    assert is_counted_in_data(Graph().add_node(op_type, "node", output_types=[])) is counts

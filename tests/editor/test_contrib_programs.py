@@ -6,7 +6,6 @@ They go through what its guide and its tests covered: edit, reroute, select, sub
 from __future__ import annotations
 
 import collections
-import copy
 import functools
 from types import SimpleNamespace
 
@@ -82,37 +81,10 @@ def test_swap_and_reroute(r):
     assert value(r.graph, [r.c0, r.c1])[1].tolist() == [3.0, 3.0]
 
 
-def test_control_inputs(s):
-    ge.add_control_inputs(s.e.op, [s.a.op, s.b.op])
-    assert names(s.e.op.control_inputs) == ["a", "foo/b"]
-    ge.remove_control_inputs(s.e.op, s.a.op)
-    assert names(s.e.op.control_inputs) == ["foo/b"]
-    with pytest.raises(ValueError, match="not a control_input"):
-        ge.reroute.remove_control_inputs(s.e.op, s.a.op)
-    with pytest.raises(TypeError):
-        ge.add_control_inputs(s.e, s.a.op)
-    assert names(s.e.op.control_inputs) == ["foo/b"]
-
-
 # select
 
 
 # subgraph
-
-
-def test_views(s):
-    view = ge.sgv(s.graph)
-    assert isinstance(view, ge.SubGraphView)
-    assert (list(view.outputs), list(view.inputs), len(view.ops)) == ([s.e, s.h], [], 8)
-    view = ge.sgv(s.f.op, s.g.op)
-    assert (list(view.outputs), list(view.inputs)) == ([s.f, s.g], [s.c, s.d, s.a])
-    assert (view.graph, view.op(1), view.find_op_by_name("foo/bar/f")) == (s.graph, s.g.op, s.f.op)
-    assert (view.input_index(s.d), view.consumers(), view.is_passthrough(s.c)) == (1, [s.h.op], False)
-    assert list(ge.sgv_scope("foo/bar", graph=s.graph).ops) == [s.e.op, s.f.op, s.g.op, s.h.op]
-    view = ge.SubGraphView([s.c.op], [s.d])
-    assert (list(view.inputs), list(view.passthroughs)) == ([s.a, s.b, s.d], [s.d])
-    assert list(copy.copy(view).inputs) == list(view.copy().inputs) == list(view.inputs)
-    assert "foo/c" in str(view)
 
 
 # transform
@@ -264,36 +236,6 @@ def test_loops_and_branches_are_copied():
 # util, match
 
 
-def test_util():
-    g0, g1 = tf.Graph(), tf.Graph()
-    with g0.as_default():
-        a0, b0 = tf.constant(1), tf.constant(2)
-        x0 = tf.constant(3)
-        with tf.control_dependencies([x0.op]):
-            c0 = tf.add(a0, b0)
-    with g1.as_default():
-        a1 = tf.constant(1)
-    assert ge.util.check_graphs(a0, b0) is None
-    assert ge.util.get_unique_graph([a0, b0]) is g0
-    assert ge.util.get_unique_graph([a0.op, b0], check_types=(tf.Operation, tf.Tensor)) is g0
-    with pytest.raises(TypeError):
-        ge.util.get_unique_graph([a0.op, b0], check_types=tf.Tensor)
-    for refused in (lambda: ge.util.check_graphs(a0, b0, a1), lambda: ge.util.get_unique_graph([a0, a1])):
-        with pytest.raises(ValueError, match=r"graph|Graph"):
-            refused()
-    assert ge.util.make_list_of_op(g0) == g0.get_operations()
-    assert ge.util.make_list_of_op((a0.op, b0.op)) == [a0.op, b0.op]
-    assert ge.util.make_list_of_t(g0) == [a0, b0, x0, c0]
-    assert ge.util.make_list_of_t((a0, a0.op, b0), ignore_ops=True) == [a0, b0]
-    assert (ge.util.get_generating_ops([a0, b0]), ge.util.get_consuming_ops([a0, b0])) == ([a0.op, b0.op], [c0.op])
-    assert ge.util.get_consuming_ops([c0]) == []
-    waiting = ge.util.ControlOutputs(g0).get_all()
-    assert {op: list(after) for op, after in waiting.items()} == {x0.op: [c0.op]}
-    assert not ge.util.is_iterable(a0)
-    assert ge.util.transform_tree({"x": [a0, b0]}, lambda tensor: tensor.op) == {"x": [a0.op, b0.op]}
-    assert ge.util.find_corresponding(a0, g1) is a1
-
-
 # What is live stays live
 
 
@@ -308,15 +250,6 @@ def test_edits_and_building_take_turns(s):
         last = tf.add(more, late, name="last")
     np.testing.assert_array_equal(value(s.graph, last), [1170.0, 1170.0])
     assert value(ge.Graph(s.graph).to_tf_graph(), "last:0").tolist() == [1170.0, 1170.0]
-
-
-def test_functions_come_along():
-    with tf.Graph().as_default() as graph:
-        x = tf.placeholder(tf.float32, [2], name="x")
-        y = tf.function(lambda v: v * 3.0 + 1.0)(x)
-    other = tf.Graph()
-    _, info = ge.copy(graph, other)
-    np.testing.assert_array_equal(value(other, info.transformed(y), {info.transformed(x): [1.0, 2.0]}), [4.0, 7.0])
 
 
 def test_a_graph_that_is_traced():

@@ -222,21 +222,6 @@ def test_what_tensorflow_does_not_take_is_refused_where_it_is_written(graph, wor
         graph.to_saved_model(str(tmp_path / "model"))
 
 
-def test_nodes_step_aside_for_a_copy():
-    """As preprocessing is put before a graph in this vocabulary: the input steps aside under a name that no node can have."""
-    with tf.Graph().as_default() as tf_graph:
-        tf.square(tf.placeholder(tf.float32, [2], "x"), name="y")
-    with tf.Graph().as_default() as before:
-        tf.cast(tf.placeholder(tf.int32, [2], "x"), tf.float32, name="x_preprocessed")
-    graph, preprocessing = gde.Graph(tf_graph), gde.Graph(before)
-    graph.rename_node("x", "__original__x")
-    gde.copy(preprocessing, graph)
-    gde.reroute_ts(graph["x_preprocessed"].output(0), graph["__original__x"].output(0))
-    graph.remove_node_by_name("__original__x")
-    with tf.Session(graph=graph.to_tf_graph()) as session:
-        assert session.run("y:0", {"x:0": [2, 3]}).tolist() == [4.0, 9.0]
-
-
 def test_collections_of_plain_items_are_passed_on(graph):
     definition = tf.MetaGraphDef().collection_def["x"]
     definition.int64_list.value.extend([1, 2])

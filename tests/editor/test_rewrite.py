@@ -68,69 +68,6 @@ def compare(tf_graph, rewrite, gone, output="out:0", shape=(2, 6, 6, 4), scale=1
     return graph
 
 
-def test_batch_size():
-    with tf.Graph().as_default() as tf_graph:
-        x = tf.placeholder(tf.int32, [32, 1], name="x")
-        tf.add(x, 42, name="out")
-    for size, given in ((3, "node"), (None, "tensor")):
-        graph = gde.Graph(tf_graph)
-        gde.rewrite.change_batch_size(graph, size, [graph["x"] if given == "node" else graph["x:0"]])
-        assert graph["out:0"].shape.as_list() == [size, 1]
-        assert run(graph, "out:0", {"x:0": np.array([[0], [1], [2]])}).tolist() == [[42], [43], [44]]
-
-
-def test_batch_sizes_that_are_refused():
-    with tf.Graph().as_default() as tf_graph:
-        x, y = tf.placeholder(tf.float32, [32, 1], name="x"), tf.placeholder(tf.float32, [], name="y")
-        tf.add(x, tf.zeros([32, 1]), name="out")
-        tf.identity(y, name="same")
-    graph = gde.Graph(tf_graph)
-    before = to_text(graph.ir)
-    for node, complaint in (
-        (graph["out"], "not a Placeholder"),
-        (graph["y"], "no first dimension"),
-        (gde.Graph(tf_graph)["x"], "not in graph"),
-    ):
-        with pytest.raises(ValueError, match=complaint):
-            gde.rewrite.change_batch_size(graph, 3, [node])
-    with pytest.raises(ValueError, match="refuses"):
-        gde.rewrite.change_batch_size(graph, 3, [graph["x"]])
-    assert to_text(graph.ir) == before
-
-
-@pytest.mark.parametrize("kind", ["Conv2D", "MatMul", "DepthwiseConv2dNative"])
-def test_factors_are_folded(kind):
-    with tf.Graph().as_default() as tf_graph:
-        x = tf.placeholder(tf.float32, [2, 4] if kind == "MatMul" else [2, 6, 6, 4], name="x")
-        made = linear(kind, x)
-        tf.multiply(made, random(int(made.shape[-1])), name="out")
-        tf.add_to_collection("ends", tf_graph.get_operation_by_name("out"))
-    graph = compare(tf_graph, gde.rewrite.fold_batch_norms, "Mul", shape=(2, 4) if kind == "MatMul" else (2, 6, 6, 4))
-    assert graph["out"].op_type == kind
-    assert graph.get_collection("ends") == [graph["out"]]
-    assert not graph.contains_node("linear")
-
-
-def test_a_convolution_that_others_read_is_left_alone():
-    with tf.Graph().as_default() as tf_graph:
-        made = linear("Conv2D", tf.placeholder(tf.float32, [2, 6, 6, 4], name="x"))
-        tf.multiply(made, random(3), name="out")
-        tf.multiply(made, random(3), name="other")
-    compare(tf_graph, gde.rewrite.fold_batch_norms, "Mul", must_fold=False)
-
-
-@pytest.mark.parametrize("norm", ["FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3"])
-@pytest.mark.parametrize("kind", ["Conv2D", "DepthwiseConv2dNative"])
-def test_fused_normalization_is_folded(norm, kind):
-    with tf.Graph().as_default() as tf_graph:
-        made = linear(kind, tf.placeholder(tf.float32, [2, 6, 6, 4], name="x"))
-        tf.identity(normalized(norm, made), name="out")
-    graph = compare(tf_graph, gde.rewrite.fold_old_batch_norms, norm)
-    assert graph["norm"].op_type == "BiasAdd"
-    unread = [n.name for n in graph.nodes if n.op_type == "Const" and not n.output(0).consumers()]
-    assert not [name for name in unread if name.startswith("norm")]
-
-
 def test_the_oldest_normalization_is_folded():
     with tf.Graph().as_default() as tf_graph:
         linear("Conv2D", tf.placeholder(tf.float32, [2, 6, 6, 4], name="x"), channels=2)

@@ -47,14 +47,6 @@ def served_by_tf2(folder, **inputs):
     return result.numpy()
 
 
-def test_load(tmp_path):
-    graph = gde.saved_model_to_graph(save(tmp_path / "m", plus_42))
-    assert run(graph, "y:0", {"x:0": 1}) == 43
-    assert list(graph.signatures) == ["serving_default"]
-    assert graph.signatures["serving_default"].inputs["i"].name == "x:0"
-    assert graph["y:0"].shape.as_list() == []
-
-
 def test_a_graph_without_variables_and_signatures_is_written(tmp_path):
     with tf1.Graph().as_default() as tf_graph:
         plus_42()
@@ -120,19 +112,6 @@ def test_collections_survive(tmp_path):
         tf1.saved_model.load(session, ["serve"], str(tmp_path / "after"))
         found = {name: [item.name for item in session.graph.get_collection(name)] for name in names}
     assert found == {"variables": ["w:0"], "tensors": ["c:0"], "train_op": ["train"]}
-
-
-def test_batch_size_of_a_saved_model(tmp_path):
-    def fill():
-        x = tf1.placeholder(tf1.float32, [32, 1], name="x")
-        return {"i": x}, {"out": tf1.add(x, 42.0, name="y")}
-
-    graph = gde.saved_model_to_graph(save(tmp_path / "m", fill))
-    gde.rewrite.change_batch_size(graph, None, [graph["x:0"]])
-    graph.to_saved_model(str(tmp_path / "after"))
-    for count in (1, 2):
-        assert served(tmp_path / "after", "y:0", {"x:0": np.zeros((count, 1))}).shape == (count, 1)
-        assert served_by_tf2(tmp_path / "after", i=np.zeros((count, 1), np.float32)).tolist() == [[42.0]] * count
 
 
 def test_functions_of_tf2_are_edited_and_served(tmp_path):

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import functools
-from collections import OrderedDict, namedtuple
-
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
 import graphwright.editor as gde
-from graphwright.ir.text import to_text
 from graphwright.ir.verify import verify
 from tests.editor.graphs import close, run
-from tests.editor.test_graph import tf1_loop
 
 pytestmark = pytest.mark.tensorflow
 
@@ -80,60 +75,6 @@ def test_scopes_of_the_source():
     assert tf_graph.get_tensor_by_name("live/here/b:0").op is view.ops[1]
 
 
-def test_control_edges_and_nodes_without_outputs():
-    with tf.Graph().as_default() as tf_graph:
-        a, b = tf.constant(1, name="a"), tf.constant(1, name="b")
-        guard = tf.Assert(tf.equal(a, b, name="same"), [a, b], name="guard")
-        with tf.control_dependencies([guard]):
-            tf.add(a, b, name="sum")
-    graph = gde.Graph(tf_graph)
-    names = [n for n in graph.node_names if n != "sum"]
-    _, info = gde.Transformer()(gde.make_view([graph[n] for n in names]), graph, "", "")
-    assert info.transformed(graph[guard.name]) not in (None, graph[guard.name])
-    target = gde.Graph()
-    _, info = gde.copy([graph[n] for n in graph.node_names if "guard" in n or n in "ab same sum"], target)
-    assert [c.name for c in target["sum"].control_inputs] == [c.name for c in graph["sum"].control_inputs] != []
-    verify(graph.ir)
-
-
-def test_a_handler_for_nodes(graph):
-    """Noise is added to what each sum gives; what reads the sum reads the noisy one."""
-
-    def handler(info, op, new_inputs):
-        copied, outputs = gde.transform.copy_op_handler(info, op, new_inputs)
-        if not op.name.startswith("Add"):
-            return copied, outputs
-        noise = gde.make_const(info.graph_, "Noise", np.full([10], 1.0, np.float32), uniquify_name=True)
-        noisy = gde.make_simple_binary_op(info.graph_, "AddNoise", "AddV2", noise.output(0), copied.output(0), uniquify_name=True)
-        return copied, [noisy.output(0)]
-
-    transformer, target = gde.Transformer(), gde.Graph()
-    transformer.transform_op_handler = handler
-    transformer(graph, target, "", "")
-    match = gde.OpMatcher
-    first = match("AddNoise").input_ops("Noise", match("Add").input_ops("Const", "Input"))
-    second = match("AddNoise_1").input_ops("Noise_1", match("Add_1").input_ops("Const_1", first))
-    third = match("AddNoise_2").input_ops("Noise_2", match("Add_2").input_ops("Const_2", second))
-    [top] = gde.select_ops("^AddNoise_2$", graph=target)
-    assert third(top)
-    close(run(target, "o:0"), np.arange(10.0) + 6.0)
-
-
-def test_a_change_of_the_node_defs(graph):
-    def change(node_def):
-        node_def.attr.pop("_foo", None)
-        node_def.attr["_bar"].s = b"bar"
-        return node_def
-
-    transformer, target = gde.Transformer(), gde.Graph()
-    transformer.transform_op_handler = functools.partial(gde.copy_op_handler, nodedef_fn=change)
-    transformer(graph, target, "", "")
-    assert graph["Const"].get_attr("_foo") == "foo"
-    assert not target["Const"].has_attr("_foo")
-    assert all(n.get_attr("_bar") == "bar" for n in target.nodes)
-    assert target["o:0"].shape.as_list() == [10]
-
-
 def test_other_inputs(graph):
     ten = gde.make_const(graph, "Ten", np.arange(10, 20, dtype=np.float32)).output(0)
     top = graph["o"].inputs[0].node
@@ -177,59 +118,6 @@ def test_colocation_follows():
     assert target["there/b"].colocation_groups == ("there/a",)
     copied, _ = gde.copy(graph["b"], dst_scope="here")
     assert copied.ops[0].colocation_groups == ("a",)
-
-
-def to_replace():
-    """c = a + b + eps, where b is a variable."""
-    with tf.Graph().as_default() as tf_graph:
-        a, b, eps = tf.constant(1.0, name="a"), tf.Variable(1.0, name="b"), tf.constant(0.001, name="eps")
-        tf.identity(a + b + eps, name="c")
-        tf.constant(2.0, name="a_new")
-    graph = gde.Graph(tf_graph)
-    return graph, graph["a:0"], graph["a_new:0"], graph["c:0"]
-
-
-def test_graph_replace():
-    graph, a, new, c = to_replace()
-    replaced = gde.graph_replace(c, {a: new})
-    assert replaced != c
-    before, after = run(graph, [c.name, replaced.name], initialize=True)
-    assert (before, after) == (pytest.approx(2.001), pytest.approx(3.001))
-    verify(graph.ir)
-
-
-def test_graph_replace_keeps_the_structure():
-    one = namedtuple("one", ["t"])  # noqa: PYI024 - users hand in such
-    for wrap, unwrap in ((lambda t: {"c": t}, lambda x: x["c"]), (lambda t: OrderedDict(c=t), lambda x: x["c"]), (one, lambda x: x.t)):
-        _, a, new, c = to_replace()
-        replaced = gde.graph_replace(wrap(c), {a: new})
-        assert type(replaced) is type(wrap(c))
-        assert unwrap(replaced).name == "c_1:0"
-
-
-def test_graph_replace_in_gradients():
-    with tf.Graph().as_default() as tf_graph:
-        w = tf.Variable(3.0, name="w", use_resource=False)
-        y = tf.multiply(tf.multiply(w, w, name="mul1"), w, name="mul2")
-        tf.identity(tf.gradients(y, w)[0], "grad")
-    graph = gde.Graph(tf_graph)
-    replaced = gde.graph_replace(graph["grad:0"], {graph["w/read:0"]: graph["grad:0"]}, dst_scope="res")
-    assert replaced.name == "res/grad:0"
-    before, after = run(graph, ["grad:0", replaced.name], initialize=True)
-    assert (before, after) == (27.0, 3 * 27.0**2)
-
-
-def test_a_loop_of_tf1_is_copied():
-    graph = tf1_loop()
-    before = to_text(graph.ir)
-    graph.frozen = True
-    target = gde.Graph()
-    _, info = gde.copy(graph, target, dst_scope="imported")
-    assert to_text(graph.ir) == before
-    total, most = info.transformed(graph["double:0"]), info.transformed(graph["most:0"])
-    assert run(target, total.name, {most.name: 10}) == 110
-    assert not [n for n in target.node_names if "geph" in n]
-    verify(target.ir)
 
 
 @pytest.mark.parametrize("loop", [True, False])

@@ -94,25 +94,6 @@ def test_embeddings_give_sparse_gradients() -> None:
     np.testing.assert_allclose(tf.convert_to_tensor(found), tf.convert_to_tensor(tape.gradient(loss, table)), rtol=1e-12)
 
 
-def test_closing_over_a_tensor_of_a_graph_that_is_traced() -> None:
-    @tf.function
-    def step(x: Any) -> Any:
-        scale = tf.reduce_mean(x) + 2.0
-        wrapped = gw.checkpointed(lambda h: tf.tanh(tf.sin(h * scale)), checkpoints="inputs")
-        with tf.GradientTape() as tape:
-            tape.watch([x, scale])
-            y = tf.reduce_sum(wrapped(x))
-        return tape.gradient(y, [x, scale])
-
-    x = tf.random.stateless_normal((64, 64), (1, 2))
-    with tf.GradientTape() as tape:
-        scale = tf.reduce_mean(x) + 2.0
-        tape.watch([x, scale])
-        y = tf.reduce_sum(tf.tanh(tf.sin(x * scale)))
-    for one, other in zip(step(x), tape.gradient(y, [x, scale]), strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-4)
-
-
 @pytest.mark.parametrize("graph", [False, True])
 def test_second_derivatives(graph: bool) -> None:
     """By arguments, a tensor that is closed over, variables (one of them an embedding), and incoming gradients that depend on them."""
@@ -276,30 +257,6 @@ def test_the_call_of_a_keras_layer() -> None:
     assert keras.layers.Lambda(gw.checkpointed(tf.tanh))(x).shape == x.shape
 
 
-def test_second_derivatives_through_autograph() -> None:
-    def bare(x: Any) -> Any:
-        if tf.reduce_sum(x) > 0:
-            x = tf.sin(x)
-        return tf.tanh(x)
-
-    @tf.function
-    def second(x: Any) -> Any:
-        with tf.GradientTape() as outer:
-            outer.watch(x)
-            with tf.GradientTape() as inner:
-                inner.watch(x)
-                y = wrapped(x)
-            slope = inner.gradient(y, x)
-        return outer.gradient(slope, x)
-
-    wrapped = gw.checkpointed(bare, checkpoints="inputs")
-    step = 1e-4
-    for value in (0.7, -0.7):
-        x = tf.constant([value], tf.float64)
-        expected = (bare(x + step) - 2 * bare(x) + bare(x - step)) / step**2
-        np.testing.assert_allclose(second(x), expected, rtol=1e-5)
-
-
 def test_open_shapes_are_said_as_the_caller_knows_them() -> None:
     wrapped = gw.checkpointed(lambda x: tf.tanh(tf.sin(tf.tanh(x))), time_limit_s=0.1)
     traced = tf.function(wrapped, input_signature=[tf.TensorSpec((None, 64))])
@@ -318,39 +275,3 @@ def test_second_derivatives_of_what_is_random_are_refused() -> None:
         slope = tape.gradient(y, x)
     with pytest.raises(gw.UnsupportedError, match="second derivatives"):
         outer.gradient(slope, x)
-
-
-def test_blocks_of_a_model_under_fit() -> None:
-    """Each block keeps its inputs alone; the loss goes down as it does without."""
-    keras.utils.set_random_seed(1)
-
-    class Blocks(keras.Model):
-        def __init__(self, wrap: bool) -> None:
-            super().__init__()
-            self.parts = [keras.layers.Dense(64, activation="gelu", name=f"part{k}") for k in range(4)]
-            self.calls = [gw.checkpointed(part, checkpoints="inputs") if wrap else part for part in self.parts]
-            self.last = keras.layers.Dense(1)
-
-        def build(self, shape: Any) -> None:
-            for part in self.parts:
-                part.build((None, 64))
-            self.last.build((None, 64))
-
-        def call(self, x: Any) -> Any:
-            for part in self.calls:
-                x = part(x)
-            return self.last(x)
-
-    x = np.random.default_rng(0).normal(size=(64, 64)).astype(np.float32)
-    y = x[:, :1] ** 2
-    losses: list[list[float]] = []
-    start: list[Any] = []
-    for wrap in (False, True):
-        model = Blocks(wrap)
-        model.build((None, 64))
-        start = start or model.get_weights()
-        model.set_weights(start)
-        model.compile(optimizer=keras.optimizers.SGD(0.01), loss="mse")
-        losses.append(model.fit(x, y, batch_size=32, epochs=3, shuffle=False, verbose=0).history["loss"])
-    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-4)
-    assert losses[0][-1] < losses[0][0]

@@ -129,29 +129,6 @@ def test_random_numbers_and_statistics_count_once(how: str) -> None:
         np.testing.assert_allclose(np.float64(one), np.float64(other), rtol=1e-10, atol=1e-11 * top)
 
 
-def test_second_derivatives() -> None:
-    w = tf.Variable(np.random.default_rng(0).normal(size=(8, 8)))
-    x = tf.constant(np.random.default_rng(1).normal(size=(4, 8)))
-
-    def block(x: Any) -> Any:
-        return tf.reduce_sum(tf.tanh(tf.tanh(x @ w) @ w))
-
-    def second(function: Any) -> Any:
-        def step(x: Any) -> Any:
-            with tf.GradientTape() as outer:
-                outer.watch(x)
-                with tf.GradientTape() as inner:
-                    inner.watch(x)
-                    y = function(x)
-                slope = tf.reduce_sum(inner.gradient(y, x) ** 2)
-            return outer.gradient(slope, [x, w])
-
-        return tf.function(step, jit_compile=True)(x)
-
-    for one, other in zip(second(block), second(gw.checkpointed(block, checkpoints="inputs")), strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-10)
-
-
 def test_lookups_functions_and_integers_are_held_back_too() -> None:
     table = tf.Variable(np.random.default_rng(0).normal(size=(50, 16)))
     w = tf.Variable(np.random.default_rng(1).normal(size=(16, 16)) / 4)
@@ -171,41 +148,3 @@ def test_lookups_functions_and_integers_are_held_back_too() -> None:
     for one, other in zip(plain(ids), saving(ids), strict=True):
         one, other = tf.convert_to_tensor(one), tf.convert_to_tensor(other)
         np.testing.assert_allclose(one, other, rtol=1e-10, atol=1e-13)
-
-
-def test_seeds_stay_arguments_of_the_program() -> None:
-    given = keras.Input((4, 16))
-    model = keras.Model(given, keras.layers.MultiHeadAttention(2, 8, dropout=0.1)(given, given))  # transposes, and a seed
-    weights = [v.value for v in model.trainable_variables]
-
-    def loss(x: Any) -> Any:
-        return tf.reduce_mean(model(x, training=True) ** 2)
-
-    x = tf.ones((2, 4, 16))
-    sizes: list[int] = []
-    for function in (loss, gw.checkpointed(loss, checkpoints="inputs")):
-        step = tf.function(_by_tape(function, weights), jit_compile=True)
-        sizes.append(xla_memory(step.get_concrete_function(x), [(2, 4, 16)]).argument_bytes)
-    assert sizes[0] == sizes[1]  # else the seed is a constant, and each call is compiled anew
-
-
-@pytest.mark.slow
-def test_a_residual_network_and_a_transformer_take_less() -> None:
-    from bench import train_gradients, zoo
-
-    model, loss_of, (x, y), _ = train_gradients.MODELS["resnet11"][0]("small", 64)
-    transformer = zoo.make("transformer", size="small", batch=16)
-    cases = [(model, loss_of, x, y, 0.35), (transformer.model, transformer.loss, *transformer.inputs, 0.6)]
-    for model, loss_of, x, y, share in cases:
-        weights = [v.value for v in model.trainable_variables]
-        x, y = tf.convert_to_tensor(x), tf.convert_to_tensor(y)
-
-        def step(x: Any, y: Any, mode: Any, model: Any = model, loss_of: Any = loss_of, weights: Any = weights) -> Any:
-            value = loss_of(y, model(x, training=True))
-            return tf.gradients(value, weights) if mode is None else gw.gradients(value, weights, checkpoints=mode)
-
-        sizes = [
-            _temporary_bytes(tf.function(lambda x, y, mode=mode, step=step: step(x, y, mode), jit_compile=True), x, y)
-            for mode in (None, "memory")
-        ]
-        assert sizes[1] < share * sizes[0]

@@ -79,7 +79,7 @@ class Editor:
             self._set_borders,
             self._reroute,
             self._control,
-            lambda: edit.replace_node(self.node(), self.node(), keep_name=bool(self.number(1))),
+            lambda: edit.replace_node(self.node(), self.node()),
             self._replace_by_like,
             self._insert,
             self._clone_here,
@@ -132,7 +132,7 @@ class Editor:
     def _reroute(self) -> None:
         old = self.value()
         chosen = self.nodes() if self.number(2) == 0 else None
-        edit.reroute(self.value(old), old, can_modify=chosen, cannot_modify=self.nodes() if self.number(1) else ())
+        edit.reroute(self.value(old), old, can_modify=chosen if self.number(1) else ())
 
     def _control(self) -> None:
         if self.number(1):
@@ -152,20 +152,20 @@ class Editor:
         if self.number(1):
             edit.insert_before(self.graph, self.node(), self.number(2), "Inserted", self.name(), more_inputs=more)
         else:
-            edit.insert_after(self.value(), "Inserted", self.name(), more_inputs=more, cannot_modify=self.nodes())
+            edit.insert_after(self.value(), "Inserted", self.name(), more_inputs=more)
 
     def _clone_here(self) -> None:
         nodes = self.nodes()
         read = [v for node in nodes for v in node.inputs]
         mapping = {read[0]: self.value(read[0])} if read and self.number(1) else {}
-        edit.clone(nodes, input_map=mapping, scope=["copy", "", ":"][self.number(2)], collections=bool(self.number(1)))
+        edit.clone(nodes, input_map=mapping, scope=["copy", "", ":"][self.number(2)])
 
     def _clone_there(self) -> None:
         nodes = self.nodes()
         theirs = {v.dtype: v for node in self.other for v in node.outputs}
         outside = [v for node in nodes for v in node.inputs if v.producer not in nodes]
         mapping = {v: theirs.get(v.dtype, v) for v in outside if self.number(9)}
-        edit.clone(nodes, into=self.other, input_map=mapping, collections=bool(self.number(1)))
+        edit.clone(nodes, into=self.other, input_map=mapping)
 
     def _clone_back(self) -> None:
         nodes = [self.other.nodes[self.number(len(self.other) - 1)] for _ in range(self.number(2)) if len(self.other)]

@@ -81,14 +81,6 @@ def test_an_edit_of_a_body_reaches_what_reads_its_calls():
     assert rule.asked == []
 
 
-def test_it_does_so_when_the_body_was_asked_before():
-    graph, _ = with_rule(ONE_CALL)
-    body = graph.functions["inner"].body
-    body.set_op_type(body["b"], "Twice")
-    assert body.value("b").shape == (6,)
-    assert graph.value("call").shape == (6,)
-
-
 def test_an_assigned_shape_and_other_results_count_too():
     graph, _ = with_rule(ONE_CALL)
     body = graph.functions["inner"].body
@@ -216,13 +208,6 @@ def test_shapes_are_right_after_an_edit_was_undone():
     assert graph.value("behind").shape == (12,)
 
 
-def test_without_a_rule_calls_stay():
-    graph = from_text(ONE_CALL)
-    body = graph.functions["inner"].body
-    body.value("b").shape = (9,)
-    assert graph.value("call").shape == (3,)
-
-
 def test_calls_follow_a_function_that_is_put_into_the_library_directly():
     graph, rule = with_rule(ONE_CALL)
     assert graph.value("behind").shape == (6,)
@@ -231,13 +216,3 @@ def test_calls_follow_a_function_that_is_put_into_the_library_directly():
     wider.shapes = Shapes(wider, rule)
     graph.functions["inner"] = Function("inner", wider)
     assert graph.value("behind").shape == (10,)
-
-
-def test_calls_follow_a_body_that_is_assigned():
-    graph, rule = with_rule(ONE_CALL)
-    assert graph.value("behind").shape == (6,)
-    wider = from_text(INNER.replace('function "inner"', 'graph "inner"').replace("[3]", "[7]"))
-    wider.functions = graph.functions
-    wider.shapes = Shapes(wider, rule)
-    graph.functions["inner"].body = wider
-    assert graph.value("behind").shape == (14,)

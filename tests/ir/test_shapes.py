@@ -76,31 +76,11 @@ def test_nothing_is_asked_where_nothing_was_edited():
     assert rule.asked == []
 
 
-def test_a_reroute_changes_the_shapes_behind_it_when_one_is_read():
-    graph, rule = graph_with_rule(CHAIN)
-    graph.replace_input(graph["a"], 0, graph.value("y"))
-    assert rule.asked == []
-    assert graph.value("d").shape == (10,)
-    assert graph.value("a").shape == (5,)
-    assert sorted(set(rule.asked)) == ["a", "b", "c", "d"]
-    assert graph["c"].attrs["_output_shapes"] == (ShapeAttribute((10,)),)
-    rule.asked.clear()
-    assert graph.value("b").shape == (10,)
-    assert rule.asked == []
-
-
 def test_an_edit_without_effect_on_shapes_asks_for_one_node():
     graph, rule = graph_with_rule(CHAIN)
     graph.set_attr(graph["a"], "alpha", 0.5)
     assert graph.value("d").shape == (6,)
     assert rule.asked == ["a"]
-
-
-def test_an_assigned_shape_is_followed_by_its_readers():
-    graph, _ = graph_with_rule(CHAIN)
-    graph.value("x").shape = (None,)
-    assert graph.value("x").shape == (None,)
-    assert graph.value("d").shape == (None,)
 
 
 def test_what_reads_small_integers_is_asked_though_their_shape_stays():
@@ -116,27 +96,6 @@ def test_what_reads_small_integers_is_asked_though_their_shape_stays():
     graph.replace_input(graph["dims"], 0, graph.value("two"))
     assert graph.value("behind").shape == (2,)
     assert rule.asked == ["dims", "reshaped"]
-
-
-def test_a_node_added_without_a_shape_gets_it_from_the_rule():
-    graph, rule = graph_with_rule(CHAIN)
-    made = graph.add_node("Twice", "made", inputs=[graph.value("x")], output_types=[(F32, None)])
-    assert rule.asked == []
-    assert made.outputs[0].shape == (6,)
-
-
-def test_all_shapes_at_once():
-    graph, rule = graph_with_rule(CHAIN.replace("float32[6]", "float32[*]").replace("float32[3]", "float32[*]"))
-    graph.refresh_shapes()
-    assert graph.value("d").shape == (6,)
-    assert rule.asked.count("b") == 1
-
-
-def test_without_a_rule_shapes_stay():
-    graph = from_text(CHAIN)
-    graph.replace_input(graph["a"], 0, graph.value("y"))
-    assert graph.value("a").shape == (3,)
-    assert graph.shapes is None
 
 
 def test_a_rule_that_raises_names_the_node_and_leaves_the_shapes():
@@ -180,19 +139,6 @@ def test_a_loop_of_tf1_comes_to_rest():
     graph.replace_input(graph["enter"], 0, graph.value("y"))
     assert graph.value("exit").shape is None
     assert graph.value("enter").shape == (5,)
-
-
-def test_a_long_chain_is_settled_with_few_questions():
-    graph = Graph("chain")
-    value = graph.add_node("Placeholder", "x", attrs={"shape": ShapeAttribute((3,))}, output_types=[(F32, (3,))]).outputs[0]
-    for k in range(3000):
-        value = graph.add_node("Relu", f"n{k}", inputs=[value], output_types=[(F32, (3,))]).outputs[0]
-    rule, calls = Rule(), []
-    graph.shapes = Shapes(graph, lambda nodes: calls.append(len(nodes)) or rule(nodes))
-    graph.value("x").shape = (4,)
-    assert value.shape == (4,)
-    assert len(calls) <= 6
-    assert len(rule.asked) <= 3010
 
 
 @st.composite

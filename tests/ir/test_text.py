@@ -33,18 +33,6 @@ def test_the_text_form_holds_all_of_a_graph(graph):
     assert [(f.name, f.definition) for f in graph.functions.values()] == [(f.name, f.definition) for f in again.functions.values()]
 
 
-@given(graphs())
-def test_another_graph_has_another_text(graph):
-    text = to_text(graph)
-    graph.add_node("NoOp", graph.unique_name("one_more"))
-    assert to_text(graph) != text
-    graph.remove_node(graph.nodes[-1])
-    assert to_text(graph) == text
-    node = graph.nodes[0]
-    node.attrs = {**node.attrs, "added": 1}
-    assert to_text(graph) != text
-
-
 def test_what_a_person_may_write():
     graph = from_text("""
         # a comment, blank lines, lines in another order than the edges, spaces

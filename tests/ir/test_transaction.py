@@ -12,9 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphwright.errors import GraphError, GraphwrightError
-from graphwright.ir.attributes import FunctionReference
 from graphwright.ir.dtypes import DTYPES
-from graphwright.ir.graph import Function, Graph, Node, Value, Variable
+from graphwright.ir.graph import Function, Graph, Value
 from graphwright.ir.shapes import Shapes
 from graphwright.ir.signature import Collection, NamedRefs, Signature
 from graphwright.ir.text import from_text, to_text
@@ -180,17 +179,6 @@ def test_nested_blocks_undo_their_own_part():
     assert to_text(graph) == before
 
 
-def test_what_the_block_added_belongs_to_no_graph():
-    graph = _serving()
-    added: list[Node] = []
-    with pytest.raises(StopError):
-        _abandon(graph, lambda: added.append(graph.add_node("Neg", "n", inputs=[graph.value("x")], output_types=[F32])))
-    assert not graph.owns(added[0])
-    assert [use.node.name for use in graph.value("x").uses] == ["y"]
-    with pytest.raises(GraphError, match="does not belong to graph"):
-        graph.replace_uses(graph.value("x"), added[0].outputs[0])
-
-
 def test_shapes_that_wait_to_be_settled_still_do():
     graph = _serving()
     asked: list[str] = []
@@ -229,17 +217,3 @@ def test_the_package_is_put_back():
     assert graph.package is package
     assert package.digest == b"read"
     assert package.ids == {graph.value("x"): 1}
-
-
-def test_an_interrupt_is_an_error_too():
-    graph = _serving()
-
-    def change() -> None:
-        graph.variables[graph.value("w")] = Variable("v", *F32, trainable=False)
-        graph.set_attr(graph["y"], "f", FunctionReference("my_function"))
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        _abandon(graph, change)
-    assert graph.variables[graph.value("w")].name == "w"
-    assert graph["y"].attrs == {}

@@ -8,7 +8,7 @@ from hypothesis import given
 from graphwright.errors import GraphError
 from graphwright.ir.attributes import FunctionReference
 from graphwright.ir.dtypes import DTYPES
-from graphwright.ir.graph import Function, Graph, Variable
+from graphwright.ir.graph import Function, Graph, Node, Variable
 from graphwright.ir.signature import Collection, NamedRefs, Signature
 from graphwright.ir.text import from_text
 from graphwright.ir.verify import verify
@@ -28,6 +28,7 @@ def graph() -> Graph:
         %log = Print()
         %a = Relu(%x:0) : float32[2]
         %b = Neg(%a:0) ^log : float32[2]
+        function "body"
         """)
 
 
@@ -36,122 +37,76 @@ def test_random_graphs_are_well_formed(graph):
     verify(graph)
 
 
-def test_a_node_under_another_name(graph):
-    graph["a"]._links.name = "z"
-    with pytest.raises(GraphError, match="'z' is not found under its name"):
-        verify(graph)
+def stranger(op_type: str = "Const") -> Node:
+    return Graph().add_node(op_type, "stranger", output_types=[F32])
 
 
-def test_a_node_of_another_graph(graph):
-    graph["a"].graph = Graph("elsewhere")
-    with pytest.raises(GraphError, match="says that it belongs to graph 'elsewhere'"):
-        verify(graph)
+BROKEN = {
+    "a node under another name": (lambda g: setattr(g["a"]._links, "name", "z"), "'z' is not found under its name"),
+    "a node of another graph": (lambda g: setattr(g["a"], "graph", Graph("elsewhere")), "says that it belongs to graph 'elsewhere'"),
+    "a value at another place": (lambda g: setattr(g.value("a"), "index", 1), "output 0 of 'a' says that it is a:1"),
+    "an input from elsewhere": (
+        lambda g: setattr(g["b"]._links, "inputs", stranger().outputs),
+        r"b.inputs\[0\] is stranger:0, which is not in the graph",
+    ),
+    "an input that does not list its reader": (
+        lambda g: setattr(g["b"]._links, "inputs", g["x"].outputs),
+        r"b.inputs\[0\] is x:0, which does not list that use(.|\n)*%b = Neg\(%x:0\) \^log : float32\[2\]",
+    ),
+    "a use that nothing makes": (
+        lambda g: g.value("a")._uses.update({(g["x"], 0): None}),
+        r"a:0 lists the use x.inputs\[0\], which does not read it",
+    ),
+    "a control input of one side": (
+        lambda g: g["log"]._links.control_consumers.pop(g["b"]),
+        "'b' waits for 'log', which does not know it",
+    ),
+    "a control consumer of one side": (
+        lambda g: g["log"]._links.control_consumers.update({g["a"]: None}),
+        "'log' lists 'a', which does not wait for it",
+    ),
+    "a node that waits for itself": (lambda g: g["b"]._links.control_inputs.update({g["b"]: None}), "'b' waits for itself"),
+    "a control input from elsewhere": (
+        lambda g: g["b"]._links.control_inputs.update({stranger("NoOp"): None}),
+        "'b' waits for 'stranger', which is not in the graph",
+    ),
+    "an output from elsewhere": (
+        lambda g: setattr(g, "_outputs", stranger().outputs),
+        "an output is 'stranger:0', which is not in the graph",
+    ),
+    "an input twice": (lambda g: setattr(g, "_inputs", g["x"].outputs * 2), "an input twice"),
+    "a control output from elsewhere": (
+        lambda g: setattr(g, "_control_outputs", (stranger(),)),
+        "a control output is 'stranger', which is not in the graph",
+    ),
+    "a variable behind no resource": (
+        lambda g: g.variables.update({g.value("x"): Variable("w", *F32, trainable=True)}),
+        "variable 'w' stands behind x:0, which is not a resource",
+    ),
+    "a signature from elsewhere": (
+        lambda g: g.signatures.update(s=Signature({"x": stranger().outputs[0]}, {})),
+        "input 'x' of signature 's' is 'stranger:0', which is not in the graph",
+    ),
+    "a collection of nodes from elsewhere": (
+        lambda g: g.collections.update(c=Collection("nodes", [stranger()])),
+        "an item of collection 'c' is 'stranger', which is not in the graph",
+    ),
+    "a message from elsewhere": (
+        lambda g: g.collections.update(c=Collection("bytes", [b"plain", NamedRefs(b"", {"p": g["a"], "q": stranger()})])),
+        "an item of collection 'c' is 'stranger', which is not in the graph",
+    ),
+    "a cycle": (
+        lambda g: g.add_control_input(g["a"], g["b"]),
+        r"wait for each other: (a -> b|b -> a)\n(.|\n)*%a = Relu\(%x:0\) \^b",
+    ),
+    "a function that is missing": (lambda g: g.set_attr(g["a"], "f", FunctionReference("lost")), "function 'lost' is not in the library"),
+    "a function under another name": (lambda g: setattr(g.functions["body"], "name", "g"), "function 'g' is in the library as 'body'"),
+    "a body with another library": (lambda g: g.functions.update(body=Function("body", Graph("body"))), "has another library"),
+}
 
 
-def test_a_value_at_another_place(graph):
-    graph["a"].outputs[0].index = 1
-    with pytest.raises(GraphError, match="output 0 of 'a' says that it is a:1"):
-        verify(graph)
-
-
-def test_an_input_from_elsewhere(graph):
-    stranger = Graph().add_node("Const", "stranger", output_types=[F32])
-    graph["b"]._links.inputs = stranger.outputs
-    with pytest.raises(GraphError, match=r"b.inputs\[0\] is stranger:0, which is not in the graph"):
-        verify(graph)
-
-
-def test_an_input_whose_value_does_not_know(graph):
-    graph["b"]._links.inputs = graph["x"].outputs
-    with pytest.raises(GraphError, match=r"b.inputs\[0\] is x:0, which does not list that use") as caught:
-        verify(graph)
-    assert "%b = Neg(%x:0) ^log : float32[2]" in str(caught.value)
-
-
-def test_a_use_that_is_none(graph):
-    graph["a"].outputs[0]._uses[graph["x"], 0] = None
-    with pytest.raises(GraphError, match=r"a:0 lists the use x.inputs\[0\], which does not read it"):
-        verify(graph)
-
-
-def test_control_edges_of_one_side(graph):
-    del graph["log"]._links.control_consumers[graph["b"]]
-    with pytest.raises(GraphError, match="'b' waits for 'log', which does not know it"):
-        verify(graph)
-    graph["log"]._links.control_consumers[graph["b"]] = None
-    graph["log"]._links.control_consumers[graph["a"]] = None
-    with pytest.raises(GraphError, match="'log' lists 'a', which does not wait for it"):
-        verify(graph)
-
-
-def test_control_edges_that_lead_nowhere(graph):
-    graph["b"]._links.control_inputs[graph["b"]] = None
-    with pytest.raises(GraphError, match="'b' waits for itself"):
-        verify(graph)
-    del graph["b"]._links.control_inputs[graph["b"]]
-    graph["b"]._links.control_inputs[Graph().add_node("NoOp", "stranger")] = None
-    with pytest.raises(GraphError, match="'b' waits for 'stranger', which is not in the graph"):
-        verify(graph)
-
-
-def test_borders_from_elsewhere(graph):
-    stranger = Graph().add_node("Const", "stranger", output_types=[F32])
-    graph._outputs = stranger.outputs
-    with pytest.raises(GraphError, match="the output stranger:0 is not in the graph"):
-        verify(graph)
-    graph._outputs = ()
-    graph._inputs = (graph["x"].outputs[0],) * 2
-    with pytest.raises(GraphError, match="an input twice"):
-        verify(graph)
-    graph._inputs = ()
-    graph._control_outputs = (stranger,)
-    with pytest.raises(GraphError, match="the control output 'stranger' is not in the graph"):
-        verify(graph)
-
-
-def test_a_variable_behind_no_resource(graph):
-    graph.variables[graph["x"].outputs[0]] = Variable("w", *F32, trainable=True)
-    with pytest.raises(GraphError, match="variable 'w' stands behind x:0, which is not a resource"):
-        verify(graph)
-
-
-def test_signatures_and_collections_from_elsewhere(graph):
-    stranger = Graph().add_node("Const", "stranger", output_types=[F32])
-    graph.signatures["s"] = Signature({"x": stranger.outputs[0]}, {})
-    with pytest.raises(GraphError, match="input 'x' of signature 's' is stranger:0, which is not in the graph"):
-        verify(graph)
-    graph.signatures["s"] = Signature({}, {"y": graph.value("b")})
-    verify(graph)
-    for item in (stranger, stranger.outputs[0]):
-        graph.collections["c"] = Collection("nodes", [item])
-        with pytest.raises(GraphError, match="collection 'c' holds 'stranger"):
-            verify(graph)
-    graph.collections["c"] = Collection("bytes", [b"plain", NamedRefs(b"", {"p": graph["a"], "q": stranger})])
-    with pytest.raises(GraphError, match="collection 'c' holds 'stranger'"):
-        verify(graph)
-
-
-def test_a_cycle_names_its_nodes_in_order(graph):
-    graph.add_control_input(graph["a"], graph["b"])
-    with pytest.raises(GraphError, match=r"wait for each other: (a -> b|b -> a)\n") as caught:
-        verify(graph)
-    assert "%a = Relu(%x:0) ^b" in str(caught.value)
-
-
-def test_functions_of_the_library(graph):
-    graph.set_attr(graph["a"], "f", FunctionReference("f"))
-    with pytest.raises(GraphError, match="function 'f' is not in the library"):
-        verify(graph)
-    body = Graph("f", functions=graph.functions)
-    graph.functions["f"] = Function("f", body)
-    verify(graph)
-    node = body.add_node("While", "loop", attrs={"branches": (FunctionReference("lost"),)})
-    with pytest.raises(GraphError, match="function 'lost' is not in the library"):
-        verify(graph)
-    body.remove_node(node)
-    graph.functions["f"].name = "g"
-    with pytest.raises(GraphError, match="function 'g' is in the library as 'f'"):
-        verify(graph)
-    graph.functions["f"] = Function("f", Graph("f"))
-    with pytest.raises(GraphError, match="has another library"):
+@pytest.mark.parametrize(("change", "message"), BROKEN.values(), ids=BROKEN)
+def test_a_broken_invariant_is_named(graph, change, message):
+    change(graph)
+    with pytest.raises(GraphError, match=message):
         verify(graph)

@@ -7,7 +7,6 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphwright.errors import ArgumentError
 from graphwright.least_squares.robust_losses import RobustLoss
 from graphwright.least_squares.solve import least_squares
 
@@ -64,15 +63,3 @@ def test_outliers_pull_as_little_as_in_scipy(name):
     np.testing.assert_allclose(ours.params, theirs.x, rtol=1e-6)
     assert ours.cost == pytest.approx(theirs.cost, rel=1e-10)
     assert np.abs(plain.x - [2.0, 1.0]).max() > 10.0 * np.abs(ours.params - [2.0, 1.0]).max()
-
-
-def test_an_own_loss_is_a_function():
-    own = RobustLoss(lambda z: (tf.math.log1p(z), 1.0 / (1.0 + z), -1.0 / (1.0 + z) ** 2), 2.0)
-    f = tf.constant([1.0, -7.0], tf.float64)
-    assert float(own.cost(f)) == float(RobustLoss("cauchy", 2.0).cost(f))
-
-
-@pytest.mark.parametrize(("loss", "scale"), [("median", 1.0), ("huber", 0.0), ("huber", float("nan"))])
-def test_unknown_losses_and_scales_are_refused(loss, scale):
-    with pytest.raises(ArgumentError):
-        RobustLoss(loss, scale)

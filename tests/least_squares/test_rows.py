@@ -96,6 +96,14 @@ def test_random_signs_are_the_same_whatever_the_chunks_and_replicas(point):
     np.testing.assert_allclose(halves[0] + halves[1], expected, rtol=1e-12)
 
 
+def test_products_through_rows_that_are_looked_up():
+    layout, x = flatten_parameters(RNG.standard_normal((4, 3)))
+    rows = Rows(lambda table: tf.reshape(tf.gather(table, [1, 1, 3]) ** 2, [-1]), layout)
+    vector = tf.constant(RNG.standard_normal(12))
+    (gram,), *_ = gram_matrix(rows, x)
+    np.testing.assert_allclose(rows.gram_product(x, vector), tf.linalg.matvec(gram, vector), atol=1e-12)
+
+
 def test_a_given_jacobian_may_be_a_matrix_or_a_structure():
     layout, x = flatten_parameters({"a": np.array([1.0, 2.0]), "b": 3.0})
     t = np.array([1.0, 2.0, 4.0])

@@ -31,7 +31,9 @@ def test_linear_problems_are_solved_whatever_the_units(seed, units):
 
 
 METHODS = {
-    "qr": {"method": "qr"},
+    "qr forward": {"method": "qr", "jacobian_mode": "forward"},
+    "qr reverse": {"method": "qr", "jacobian_mode": "reverse"},
+    "qr per sample": {"method": "qr", "jacobian_mode": "per_sample"},
     "qr in chunks": {"method": "qr", "chunk_size": 7},
     "cholesky in chunks": {"method": "cholesky", "chunk_size": 8},
     "dual": {"method": "dual"},

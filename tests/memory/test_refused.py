@@ -10,10 +10,10 @@ import pytest
 import tensorflow as tf
 
 import graphwright as gw
-from graphwright.analyze.workspace import onednn_enabled
 from graphwright.ir.edit.insert import insert_before
 from graphwright.ir.graph import Graph, Node
 from graphwright.ir.traits.merging import merge_partners
+from graphwright.ops.machine import onednn_enabled
 from graphwright.plan.model import Waits
 from graphwright.run.executed_graph import refusal
 from graphwright.run.traced_step import resolve

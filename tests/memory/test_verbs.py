@@ -13,10 +13,10 @@ import pytest
 pytest.importorskip("tensorflow")
 
 import graphwright as gw
-from graphwright.analyze.workspace import onednn_enabled
 from graphwright.errors import ArgumentError, InfeasibleError
 from graphwright.memory import plan_step, planning
 from graphwright.memory.verbs import read_allow
+from graphwright.ops.machine import onednn_enabled
 from graphwright.transform.proof import Proof
 from tests.memory.test_segments import recurrent
 

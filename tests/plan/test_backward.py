@@ -6,11 +6,9 @@ import itertools
 import random
 from pathlib import Path
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graphwright.plan.files import read_cost_graph
 from graphwright.plan.model import Buffer, CostGraph, Schedule, Task
 from graphwright.plan.simulate import simulate
 from graphwright.plan.solve import lower_bound, minimum, solve
@@ -95,28 +93,3 @@ def test_a_time_cap_leaves_dear_schedules_out() -> None:
     found = BackwardSearch(Problem(diamond())).run(12, EVERYTHING, time_cap=6.0)
     assert found.steps is None
     assert not found.exhausted
-
-
-@pytest.mark.parametrize(
-    ("name", "share", "most"),
-    [
-        ("random_n100", 0.8, 0.001),
-        ("random_n100", 0.6, 0.30),
-        pytest.param("random_n250", 0.7, 0.05, marks=pytest.mark.slow),
-        pytest.param("random_n250", 0.6, 0.60, marks=pytest.mark.slow),
-    ],
-)
-def test_random_graphs_that_no_other_solver_fits(name: str, share: float, most: float) -> None:
-    graph = read_cost_graph(DATA / f"{name}.json")
-    answer = solve(graph, int(share * simulate(graph, Schedule(graph.order)).peak_bytes), time_limit_s=10.0)
-    assert answer.status != "infeasible"
-    assert answer.overhead <= most
-
-
-@pytest.mark.slow
-def test_a_published_budget_is_proved_impossible() -> None:
-    """A tenth of ResNet-50's peak: above the single-task bound, yet no schedule of any kind fits."""
-    graph = read_cost_graph(DATA / "resnet50.json")
-    answer = solve(graph, int(0.1 * simulate(graph, Schedule(graph.order)).peak_bytes), time_limit_s=15.0)
-    assert answer.status == "infeasible"
-    assert "every one was looked at" in answer.reason

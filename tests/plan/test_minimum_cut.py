@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,14 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench import training_graphs as nets
-from graphwright.plan.model import Buffer, CostGraph, Schedule, Task
+from graphwright.plan.model import CostGraph, Schedule
 from graphwright.plan.simulate import simulate
 from graphwright.plan.solve import solve
-from graphwright.plan.solvers.draft import Draft
 from graphwright.plan.solvers.minimum_cut import Network, minimum_cuts
 from graphwright.plan.solvers.portfolio import LARGE, canonical
 from graphwright.plan.solvers.problem import Problem
-from tests.plan.plan_graphs import cost_graphs, reference_is_valid, relabel
+from tests.plan.plan_graphs import cost_graphs, reference_is_valid
 
 FOREVER = float("inf")
 
@@ -55,29 +53,6 @@ def test_no_choice_costs_less(graph: CostGraph, price: float) -> None:
     assert cost(network.cut(price, certain).again) <= least * (1 + 1e-4) + 1e-4
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_what_is_cheap_to_make_again_does_not_wait(seed: int) -> None:
-    """
-    x -> dense -> y -> act -> z -> dense ...    y and z are read by the backward pass; z is cheap to make from y.
-
-    All z go first: with room for the y alone, only activations run again.
-    """
-    tasks, buffers = list[Task](), list[Buffer]()
-    for layer in range(30):
-        tasks.append(Task(f"dense{layer}", 100, (len(buffers) - 1,) if layer else (), (len(buffers),)))
-        tasks.append(Task(f"act{layer}", 1, (len(buffers),), (len(buffers) + 1,)))
-        buffers += [Buffer("y", 8, len(tasks) - 2), Buffer("z", 8, len(tasks) - 1)]
-    for layer in reversed(range(30)):
-        tasks.append(Task(f"back{layer}", 100, (2 * layer, 2 * layer + 1, *((len(buffers) - 1,) if layer < 29 else ())), (len(buffers),)))
-        buffers.append(Buffer("d", 8, len(tasks) - 1))
-    graph = canonical(relabel(CostGraph(tuple(tasks), tuple(buffers), tuple(range(len(tasks)))), seed))
-    budget = 8 * 30 + 8 * 4
-    steps = minimum_cuts(Problem(graph), graph.order, budget, FOREVER)[0]
-    trace = simulate(graph, Schedule(tuple(steps)))
-    assert trace.peak_bytes <= budget
-    assert trace.time - sum(task.time for task in graph.tasks) <= 30
-
-
 @pytest.mark.parametrize(
     ("graph", "most"),
     [(nets.residual_net_of(3_000), 0.03), (nets.transformer(50), 0.013), (nets.mlp(300), 0.17)],
@@ -97,41 +72,3 @@ def test_a_large_graph_is_planned_in_near_linear_time() -> None:
     answer = solve(graph, half(graph), time_limit_s=30)
     assert answer.status == "feasible"
     assert answer.overhead <= 0.01
-
-
-def chain(count: int) -> CostGraph:
-    """f0 -> f1 -> ... -> fn -> bn -> ... -> b1 -> b0, where each b reads its f, and works in place."""
-    tasks = [Task("f", 1, (k - 1,) if k else (), (k,)) for k in range(count)]
-    tasks += [Task("b", 1, (count + k - 1, count - 1 - k) if k else (count - 1,), (count + k,)) for k in range(count)]
-    tasks = [replace(t, in_place=((t.inputs[0], t.outputs[0]),)) if t.name == "b" else t for t in tasks]
-    return CostGraph(tuple(tasks), tuple(Buffer("", 10, k) for k in range(2 * count)), tuple(range(2 * count)))
-
-
-def test_a_schedule_that_makes_all_again_for_each_reader_is_given_up() -> None:
-    """
-    f0 -> f1 -> f2 -> ... fn       only r waits for the backward pass, and each is made again from f0 on: n n steps,
-    |     |     |         |        unless some f, which nobody reads there, wait
-    r0    r1    r2        rn -> bn -> ... -> b2 -> b1 -> b0
-    """
-    count = 40
-    tasks = [Task("f", 1, (k - 1,) if k else (), (k,)) for k in range(count)]
-    tasks += [Task("r", 1, (k,), (count + k,)) for k in range(count)]
-    tasks += [Task("b", 1, (2 * count - 1 - k, *((2 * count + k - 1,) if k else ())), (2 * count + k,)) for k in range(count)]
-    buffers = tuple(Buffer("", 1 if k < count else 10, k) for k in range(3 * count))
-    forward = [task for k in range(count) for task in (k, count + k)]
-    graph = canonical(CostGraph(tuple(tasks), buffers, (*forward, *range(2 * count, 3 * count))))
-    made = minimum_cuts(Problem(graph), graph.order, half(graph, 0.1), FOREVER)
-    assert made
-    assert max(map(len, made)) <= 3 * len(tasks)
-
-
-def test_a_draft_looks_at_each_buffer_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However often a task runs that works in place: with a look per run, a schedule of n runs of one task takes n n steps to read."""
-    graph = chain(4)
-    steps = [0, 1, 2, 3, 4, *[0, 1, 2, 5] * 20, 6, 7]
-    looked: list[int] = []
-    look = Draft._intervals  # pyright: ignore[reportPrivateUsage]
-    monkeypatch.setattr(Draft, "_intervals", lambda draft, number, *rest: (looked.append(number), look(draft, number, *rest))[1])
-    Draft(Problem(graph), steps, 0)
-    assert looked
-    assert len(looked) == len(set(looked))

@@ -64,14 +64,6 @@ def test_labels_do_not_matter(graph: CostGraph, seed: int, share: float) -> None
         assert one.peak_bytes == other.peak_bytes
 
 
-@settings(max_examples=150, deadline=None)
-@given(cost_graphs(max_tasks=9))
-def test_the_bound_is_below_every_schedule_found(graph: CostGraph) -> None:
-    best = minimum(graph)
-    judge(graph, best)
-    assert lower_bound(graph).nbytes <= best.peak_bytes <= peak_of(graph)
-
-
 def test_same_question_same_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two searches that get as far as each other: on a busy machine one may get further in the same processor time."""
     graph = nets.resnet((2, 2), batch=1)
@@ -259,18 +251,30 @@ def test_overhead_of_real_architectures(graph: CostGraph, share: float, most: fl
     ("name", "share", "most"),
     [
         ("vgg19", 0.8, 2.86),
-        ("random_n100", 0.8, 3.66),
+        ("random_n100", 0.8, 0.1),
+        ("random_n100", 0.6, 30.0),
         ("resnet50", 0.8, 0.32),
         ("resnet50", 0.5, 1.78),
+        pytest.param("random_n250", 0.7, 5.0, marks=pytest.mark.slow),
+        pytest.param("random_n250", 0.6, 60.0, marks=pytest.mark.slow),
     ],
 )
 def test_published_graphs(name: str, share: float, most: float) -> None:
-    """Overhead in % at most that of a simple greedy."""
+    """Overhead in % at most that of a simple greedy, or a bound where only the search from the end finds a schedule."""
     graph = read_cost_graph(DATA / f"{name}.json")
-    answer = solve(graph, int(share * peak_of(graph)), time_limit_s=8)
+    answer = solve(graph, int(share * peak_of(graph)), time_limit_s=10)
     judge(graph, answer)
     assert answer.status != "infeasible"
     assert 100 * answer.overhead <= most + 0.005
+
+
+@pytest.mark.slow
+def test_a_published_budget_is_proved_impossible() -> None:
+    """A tenth of ResNet-50's peak: above the single-task bound, yet no schedule of any kind fits."""
+    graph = read_cost_graph(DATA / "resnet50.json")
+    answer = solve(graph, int(0.1 * peak_of(graph)), time_limit_s=15.0)
+    assert answer.status == "infeasible"
+    assert "every one was looked at" in answer.reason
 
 
 # ---- bounds, infeasible budgets, curves --------------------------------------------------
@@ -333,7 +337,7 @@ def test_a_short_time_limit_makes_no_false_refusal(share: float) -> None:
 
 def test_curve_falls() -> None:
     graph = nets.resnet((1, 1), batch=1)
-    points = curve(graph, points=5, time_limit_s=0.3)
+    points = curve(graph, [at_share(graph, share) for share in (1.0, 0.85, 0.7, 0.55, 0.4)], time_limit_s=0.3)
     assert len(points) >= 3
     for before, after in itertools.pairwise(points):
         assert before.peak_bytes > after.peak_bytes

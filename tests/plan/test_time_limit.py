@@ -52,7 +52,7 @@ QUESTIONS: dict[str, tuple[Callable[[float], Any], float]] = {
     "nothing fits": (lambda limit: solve(GRAPH, BOUND - 1, time_limit_s=limit), 2.0),
     "hardly anything fits": (lambda limit: solve(GRAPH, BOUND + (PEAK - BOUND) // 50, time_limit_s=limit), 2.0),
     "with room": (lambda limit: solve(GRAPH, BOUND + PEAK // 50, room_bytes=PEAK // 100, time_limit_s=limit), 2.0),
-    "a curve": (lambda limit: curve(GRAPH, points=5, time_limit_s=limit), 2.0),
+    "a curve": (lambda limit: curve(GRAPH, [BOUND + (PEAK - BOUND) * k // 4 for k in range(5)], time_limit_s=limit), 2.0),
     "by time": (lambda limit: minimum_within(GRAPH, 1.3 * sum(t.time for t in GRAPH.tasks), time_limit_s=limit), 2.0),
 }
 
@@ -71,14 +71,6 @@ def test_with_an_answer_the_limit_itself_holds(clock: Clock) -> None:
     answer = solve(graph, int(0.7 * peak), time_limit_s=8.0)
     assert answer.status != "infeasible"
     assert clock.seconds <= 1.05 * 8.0
-
-
-def test_the_clock_counts_work(clock: Clock) -> None:
-    """Where more time is allowed, more is used."""
-    solve(GRAPH, BOUND - 1, time_limit_s=1.0)
-    little = clock.seconds
-    solve(GRAPH, BOUND - 1, time_limit_s=12.0)
-    assert clock.seconds - little > 1.5 * little
 
 
 def test_what_the_time_ended_says_so(clock: Clock) -> None:

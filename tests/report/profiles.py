@@ -12,26 +12,14 @@ def small_profile():
     thread 2:            [Wait 30..........70]
     thread 3:                                        [Recv 60..90]
     """
+    host, dense = ("CPU:0", "thread 1"), "net/dense/"
     runs = (
-        OpRun(
-            "net/dense/MatMul",
-            "MatMul",
-            "CPU:0",
-            "thread 1",
-            0,
-            40_000,
-            allocated_bytes=MIB,
-            peak_bytes=2 * MIB,
-            flops=4e6,
-            bytes_moved=1e6,
-        ),
-        OpRun("net/dense/Wait", "Wait", "CPU:0", "thread 2", 30_000, 70_000, flops=0.0),
-        OpRun(
-            "net/dense/Relu", "Relu", "CPU:0", "thread 1", 40_000, 50_000, residual_bytes=64, output_bytes=MIB, flops=1e3, bytes_moved=4e3
-        ),
+        OpRun(f"{dense}MatMul", "MatMul", *host, 0, 40_000, allocated_bytes=MIB, peak_bytes=2 * MIB, flops=4e6, bytes_moved=1e6),
+        OpRun(f"{dense}Wait", "Wait", "CPU:0", "thread 2", 30_000, 70_000, flops=0.0),
+        OpRun(f"{dense}Relu", "Relu", *host, 40_000, 50_000, residual_bytes=64, output_bytes=MIB, flops=1e3, bytes_moved=4e3),
         OpRun("loss/Recv", "_Recv", "CPU:0", "thread 3", 60_000, 90_000),
-        OpRun("net/dense/MatMul_1", "MatMul", "CPU:0", "thread 1", 60_000, 100_000, peak_bytes=MIB, direction="backward", flops=4e6),
-        OpRun("net/dense/MatMul_1", "MatMul", "GPU:0", "stream 7", 65_000, 95_000, True, "sgemm", direction="backward"),
+        OpRun(f"{dense}MatMul_1", "MatMul", *host, 60_000, 100_000, peak_bytes=MIB, direction="backward", flops=4e6),
+        OpRun(f"{dense}MatMul_1", "MatMul", "GPU:0", "stream 7", 65_000, 95_000, True, "sgemm", direction="backward"),
     )
     memory = (MemoryTrack("CPU:0", "cpu", MIB, (1_000, 90_000), (3 * MIB, 2 * MIB)),)
     here = SourceLine("/models/net.py", 12, "call")

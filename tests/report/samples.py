@@ -48,91 +48,73 @@ def _made(op: Op) -> LiveBuffer:
     return LiveBuffer(f"{op.name}:0", op.op_type, op.layer, op.role, op.nbytes, f"float32[{op.nbytes // 4}]", source)
 
 
-def unet_ops(batch: int, filters: int = 64, side: int = 572) -> tuple[list[Op], dict[str, int]]:
+def unet_ops(batch: int) -> tuple[list[Op], dict[str, int]]:
     """The nodes of a training step in execution order, and the elements of each weight."""
     forward: list[Op] = []
     weights: dict[str, int] = {}
     grads: list[list[Op]] = []
 
-    def add(name: str, op_type: str, layer: str, elements: float, inputs: tuple[str, ...], flops: float, block: str) -> str:
-        forward.append(Op(name, op_type, layer, int(elements) * FLOAT_BYTES, inputs, flops, "residuals", False, block))
+    def add(name: str, layer: str, elements: float, inputs: tuple[str, ...], flops: float) -> str:
+        nbytes, op_type = int(elements) * FLOAT_BYTES, name.rpartition("/")[2]
+        forward.append(Op(name, op_type, layer, nbytes, inputs, flops, "residuals", False, layer.partition("/")[0]))
         return name
 
-    def grad(name: str, op_type: str, layer: str, elements: int, inputs: tuple[str, ...], flops: float, block: str) -> Op:
-        return Op(name, op_type, layer, elements * FLOAT_BYTES, inputs, flops, "gradients", True, block)
+    def grad(name: str, op_type: str, layer: str, elements: int, inputs: tuple[str, ...], flops: float) -> Op:
+        return Op(name, op_type, layer, elements * FLOAT_BYTES, inputs, flops, "gradients", True, layer.partition("/")[0])
 
-    kernel_grad = "Conv2DBackpropFilter"
-
-    def conv(layer: str, source: str, side: int, channels_in: int, channels: int, kernel: int, block: str) -> tuple[str, int]:
-        out_side = side - kernel + 1
-        elements = batch * out_side * out_side * channels
-        flops = 2.0 * elements * kernel * kernel * channels_in
-        kernel_size = weights[f"{layer}/kernel"] = kernel * kernel * channels_in * channels
-        weights[f"{layer}/bias"] = channels
-        product = add(f"unet/{layer}/Conv2D", "Conv2D", layer, elements, (source,), flops, block)
-        biased = add(f"unet/{layer}/BiasAdd", "BiasAdd", layer, elements, (product,), elements, block)
-        out = add(f"unet/{layer}/Relu", "Relu", layer, elements, (biased,), elements, block)
-        down = f"grad:{out}"
+    def conv(layer: str, source: str, side: int, out_side: int, channels_in: int, channels: int, kernel: int, op_type: str) -> str:
+        elements = batch * out_side**2 * channels
+        flops = 2.0 * elements * kernel**2 * channels_in
+        weights[f"{layer}/kernel"], weights[f"{layer}/bias"] = kernel**2 * channels_in * channels, channels
+        product = add(f"unet/{layer}/{op_type}", layer, elements, (source,), flops)
+        biased = add(f"unet/{layer}/BiasAdd", layer, elements, (product,), elements)
+        out = add(f"unet/{layer}/Relu", layer, elements, (biased,), elements)
         prefix = f"gradient_tape/unet/{layer}"
-        in_elements = batch * side * side * channels_in
+        down = f"{prefix}/ReluGrad"
+        filters, back = f"{prefix}/Conv2DBackpropFilter", f"grad:{source}"
         grads.append(
             [
-                grad(f"{prefix}/ReluGrad", "ReluGrad", layer, elements, (down, out), elements, block),
-                grad(f"{prefix}/BiasAddGrad", "BiasAddGrad", layer, channels, (f"{prefix}/ReluGrad",), elements, block),
-                grad(f"{prefix}/{kernel_grad}", kernel_grad, layer, kernel_size, (source, f"{prefix}/ReluGrad"), flops, block),
-                grad(f"grad:{source}", "Conv2DBackpropInput", layer, in_elements, (f"{prefix}/ReluGrad",), flops, block),
+                grad(down, "ReluGrad", layer, elements, (f"grad:{out}", out), elements),
+                grad(f"{prefix}/BiasAddGrad", "BiasAddGrad", layer, channels, (down,), elements),
+                grad(filters, "Conv2DBackpropFilter", layer, weights[f"{layer}/kernel"], (source, down), flops),
+                grad(back, "Conv2DBackpropInput", layer, batch * side**2 * channels_in, (down,), flops),
             ]
         )
-        return out, out_side
+        return out
 
-    source, channels_in, skips = "x", 1, list[tuple[str, int, int]]()
+    source, side, channels, skips = "x", 572, 1, list[str]()
     for level in range(5):
-        channels, block = filters * 2**level, f"encoder{level + 1}"
+        block, wide = f"encoder{level + 1}", 64 * 2**level
         for index in (1, 2):
-            source, side = conv(f"{block}/conv{index}", source, side, channels_in, channels, 3, block)
-            channels_in = channels
+            source = conv(f"{block}/conv{index}", source, side, side - 2, channels, wide, 3, "Conv2D")
+            side, channels = side - 2, wide
         if level < 4:
-            skips.append((source, side, channels))
-            pooled = add(f"unet/{block}/MaxPool", "MaxPool", block, batch * (side // 2) ** 2 * channels, (source,), 0.0, block)
-            elements = batch * side * side * channels
-            grads.append([grad(f"grad:{source}", "MaxPoolGrad", block, elements, (source, f"grad:{pooled}"), elements, block)])
+            skips.append(source)
+            pooled = add(f"unet/{block}/MaxPool", block, batch * (side // 2) ** 2 * wide, (source,), 0.0)
+            elements = batch * side**2 * wide
+            grads.append([grad(f"grad:{source}", "MaxPoolGrad", block, elements, (source, f"grad:{pooled}"), elements)])
             source, side = pooled, side // 2
     for level in range(3, -1, -1):
-        channels, block = filters * 2**level, f"decoder{level + 1}"
-        side *= 2
-        elements = batch * side * side * channels
-        layer = f"{block}/up"
-        kernel_size = weights[f"{layer}/kernel"] = 4 * channels_in * channels
-        weights[f"{layer}/bias"] = channels
-        up_flops = 2.0 * elements * channels_in
-        up = add(f"unet/{layer}/conv2d_transpose", "Conv2DBackpropInput", layer, elements, (source,), up_flops, block)
-        joined = add(f"unet/{block}/concat", "ConcatV2", block, 2 * elements, (up, skips[level][0]), 0.0, block)
-        grads.append(
-            [
-                grad(f"grad:{up}", "Slice", block, elements, (f"grad:{joined}",), 0.0, block),
-                grad(f"gradient_tape/unet/{layer}/{kernel_grad}", kernel_grad, layer, kernel_size, (source, f"grad:{up}"), up_flops, block),
-                grad(f"grad:{source}", "Conv2D", layer, elements // 2, (f"grad:{up}",), up_flops, block),
-            ]
-        )
-        source, channels_in = joined, 2 * channels
+        block, wide = f"decoder{level + 1}", 64 * 2**level
+        up = conv(f"{block}/up", source, side, 2 * side, channels, wide, 2, "Conv2DBackpropInput")
+        side, channels, elements = 2 * side, 2 * wide, batch * (2 * side) ** 2 * wide
+        source = add(f"unet/{block}/ConcatV2", block, 2 * elements, (up, skips[level]), 0.0)
+        grads.append([grad(f"grad:{up}", "Slice", block, elements, (f"grad:{source}",), 0.0)])
         for index in (1, 2):
-            source, side = conv(f"{block}/conv{index}", source, side, channels_in, channels, 3, block)
-            channels_in = channels
-    source, side = conv("head/logits", source, side, filters, 2, 1, "head")
-    elements = batch * side * side * 2
-    loss = add(
-        "unet/loss/SparseSoftmaxCrossEntropyWithLogits", "SoftmaxCrossEntropyWithLogits", "loss", elements, (source,), elements, "head"
-    )
-    backward = [grad(f"grad:{source}", "Mul", "loss", elements, (loss,), elements, "head")]
+            source = conv(f"{block}/conv{index}", source, side, side - 2, channels, wide, 3, "Conv2D")
+            side, channels = side - 2, wide
+    source = conv("head/logits", source, side, side, channels, 2, 1, "Conv2D")
+    elements = batch * side**2 * 2
+    loss = add("unet/loss/SoftmaxCrossEntropyWithLogits", "loss", elements, (source,), elements)
+    backward = [grad(f"grad:{source}", "Mul", "loss", elements, (loss,), elements)]
     made = {op.name for op in backward}
-    for ops in reversed(grads):
-        for op in ops:
-            # A value that is used twice has its gradients added; the sample lets the first one stand.
-            name = op.name if op.name not in made else f"{op.name}/AddN"
-            made.add(name)
-            backward.append(replace(op, name=name))
-            if op.op_type in {"Conv2DBackpropFilter", "BiasAddGrad"}:
-                backward.extend(_adam(op))
+    for op in (op for ops in reversed(grads) for op in ops):
+        # A value that is used twice has its gradients added; the sample lets the first one stand.
+        name = op.name if op.name not in made else f"{op.name}/AddN"
+        made.add(name)
+        backward.append(replace(op, name=name))
+        if op.op_type in {"Conv2DBackpropFilter", "BiasAddGrad"}:
+            backward.extend(_adam(op))
     return forward + backward, weights
 
 
@@ -280,7 +262,7 @@ def sample_plan(
     schedule: list[int] = []
     cheap = {"Conv2D", "BiasAdd", "Relu", "ConcatV2", "Conv2DBackpropInput"}
     for index, op in enumerate(ops):
-        if op.backward and op.block not in done and op.block != "head":
+        if op.backward and op.block not in done and op.block not in ("head", "loss"):
             done.add(op.block)
             schedule += [i for i, f in enumerate(ops) if not f.backward and f.block == op.block and f.op_type in cheap]
         schedule.append(index)
@@ -397,29 +379,18 @@ def full_inspection(*, profiled: bool = False) -> Inspection:
         direction = "backward" if op.backward else "forward"
         runs.append(OpRun(names[op.name], op.op_type, "CPU:0", f"thread {1 + k % 2}", start, start + 30_000 + k, direction=direction,
                           flops=op.flops, bytes_moved=2.0 * op.nbytes, allocated_bytes=op.nbytes))  # fmt: skip
+    costs = {row: [cost for cost in nodes.values() if cost.layer == row.layer] for row in base.layers}
     layers = tuple(
-        replace(
-            row,
-            bytes_moved=sum(c.bytes_moved for c in nodes.values() if c.layer == row.layer),
-            estimated_time_s=sum(c.estimated_time_s for c in nodes.values() if c.layer == row.layer),
-        )
-        for row in base.layers
+        replace(row, bytes_moved=sum(c.bytes_moved for c in own), estimated_time_s=sum(c.estimated_time_s for c in own))
+        for row, own in costs.items()
     )
-    op_types = tuple(
-        OpTypeCost(
-            op_type,
-            len(own),
-            sum(op.flops for op in own if not op.backward),
-            sum(op.flops for op in own if op.backward),
-            0.0,
-            sum(2.0 * op.nbytes for op in own),
-            0,
-            sum(op.flops / 1e11 + 1e-6 for op in own),
-        )
-        for op_type in dict.fromkeys(op.op_type for op in ops)
-        if (own := [op for op in ops if op.op_type == op_type])
-    )
-    full = replace(base, layers=layers, op_types=op_types, nodes=nodes, roofs=ASSUMED_ROOFS, graph=graph, bytes_moved=1e9)
+    op_types: list[OpTypeCost] = []
+    for op_type in dict.fromkeys(op.op_type for op in ops):
+        own = [op for op in ops if op.op_type == op_type]
+        forward, backward = (sum(op.flops for op in own if op.backward == direction) for direction in (False, True))
+        time_s = sum(op.flops / 1e11 + 1e-6 for op in own)
+        op_types.append(OpTypeCost(op_type, len(own), forward, backward, 0.0, sum(2.0 * op.nbytes for op in own), 0, time_s))
+    full = replace(base, layers=layers, op_types=tuple(op_types), nodes=nodes, roofs=ASSUMED_ROOFS, graph=graph, bytes_moved=1e9)
     return full.with_profile(StepProfile(base.name, tuple(runs), (), len(ops) * 40e-6)) if profiled else full
 
 

@@ -172,20 +172,6 @@ def test_a_layer_of_a_comparison_shows_what_it_holds_in_both_steps(page: Any, fo
     assert set(rows.evaluate_all("rows => rows.map((row) => row.dataset.key)")) == {LAYER}
 
 
-def test_a_layer_of_a_plan_leads_to_what_becomes_of_it(page: Any, folder: Path) -> None:
-    show(page, folder, "plan")
-    assert page.locator('[role="tab"]').all_inner_texts() == ["Overview", "At the peak", "Memory and time", "Layers", "Residuals"]
-    page.locator("#tab-layers").click()
-    page.locator(f'#table-layers a[href="{HREF}"]').click()
-    page.wait_for_selector("#layer-detail:not([hidden])")
-    assert page.locator("#layer-detail h4").all_inner_texts() == ["Its largest tensors: Before", "Its largest tensors: Planned"]
-    page.get_by_text("What becomes of its residuals").click()
-    on_tab(page, "Residuals")
-    assert set(page.locator("#table-decisions tbody tr:not([hidden])").evaluate_all("rows => rows.map((row) => row.dataset.key)")) == {
-        LAYER
-    }
-
-
 def test_an_address_with_a_layer_opens_it(page: Any, folder: Path) -> None:
     show(page, folder, "full", HREF)
     assert page.locator("#layer-detail h3").inner_text() == LAYER
@@ -296,22 +282,6 @@ def test_the_memory_chart_comes_first_and_follows_pointer_and_slider(page: Any) 
     page.keyboard.press("Home")
     assert "operation 1 of" in panel.inner_text()
     assert "operation 1 of" in (slider.get_attribute("aria-valuetext") or "")
-
-
-def test_no_text_of_the_memory_chart_is_cut_off(page: Any) -> None:
-    outside = """() => {
-      const chart = document.querySelector("#timeline .chart").getBoundingClientRect();
-      const out = (box) => box.left < chart.left - 1 || box.right > chart.right + 1 || box.top < chart.top - 1 || box.bottom > chart.bottom;
-      const texts = [...document.querySelectorAll("#timeline .chart text")];
-      return texts.filter((text) => out(text.getBoundingClientRect())).map((text) => text.textContent);
-    }"""
-    for width in (1280, 400):
-        page.set_viewport_size({"width": width, "height": 900})
-        _until(page, "() => document.querySelector('#timeline .chart').viewBox.baseVal.width < innerWidth")
-        labels = page.locator("#timeline .chart .grid text").all_text_contents()
-        assert "0 B" in labels
-        assert all(re.fullmatch(r"[\d.,]+( [KMG]?i?B)?|operations, in the order of execution", label) for label in labels), labels
-        assert page.evaluate(outside) == []
 
 
 def test_a_band_says_what_it_is_and_what_keeps_it_alive(page: Any) -> None:
@@ -439,27 +409,6 @@ def test_nothing_scrolls_sideways_on_a_narrow_screen(page: Any, folder: Path) ->
                         break
                     page.wait_for_timeout(100)
                 assert page.evaluate(beyond) <= 0, f"pixels beyond the screen: {name}, {tab.inner_text()}, {width}"
-
-
-def test_what_a_table_is_sorted_by_is_seen_on_a_narrow_screen(page: Any, folder: Path) -> None:
-    page.set_viewport_size({"width": 400, "height": 900})
-    for name, tab, table, label in (
-        ("full", "Timeline", "table-runs", "time"),
-        ("full", "At the peak", "table-live-groups", "bytes"),
-        ("full", "At the peak", "table-live", "bytes"),
-        ("plan", "Residuals", "table-decisions", "bytes"),
-        ("compare", "Overview", "table-figures", "change"),
-        ("compare", "At the peak", "table-live-groups", "B"),
-    ):
-        show(page, folder, name)
-        page.locator('[role="tab"]', has_text=re.compile(f"^{tab}$")).click()
-        head = page.locator(f"#{table} th", has_text=re.compile(f"^{label}$"))
-        box = head.bounding_box()
-        assert box["x"] + box["width"] <= 400, (name, table)
-        beyond = "(id) => { const box = document.getElementById(id).closest('.scroll'); return box.scrollWidth - box.clientWidth; }"
-        assert page.evaluate(beyond, table) <= 0, (name, table)
-    show(page, folder, "plan", "#residuals")
-    page.locator(".scroll:has(#table-decisions) th", has_text="layer").wait_for(state="hidden")
 
 
 def test_a_sweep_shows_both_lines_and_the_budget(page: Any, folder: Path) -> None:

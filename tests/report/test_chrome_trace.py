@@ -1,7 +1,6 @@
 """A Chrome trace is JSON whose slices nest on each track, and Perfetto's trace processor finds in it what was measured."""
 
 import json
-import os
 from collections import defaultdict
 from itertools import pairwise
 
@@ -52,26 +51,6 @@ def test_memory_is_a_counter_and_arrows_lead_forward(events):
     assert not any(e["ph"] == "s" for e in trace_events(profiles.small_profile()))
 
 
-def test_the_file_holds_the_events(tmp_path):
-    document = json.loads(write_chrome_trace(profiles.small_profile(), tmp_path / "trace.json").read_text())
-    assert document["otherData"]["step"] == "step"
-    assert len(document["traceEvents"]) > 10
-
-
 def test_a_step_without_runs_is_a_trace(tmp_path):
     path = write_chrome_trace(StepProfile("nothing", (), (), 0.0), tmp_path / "trace.json")
     assert json.loads(path.read_text())["traceEvents"]
-
-
-def test_perfetto_reads_it(tmp_path):
-    """Perfetto's package fetches its trace processor from the network unless a binary is named."""
-    processor = pytest.importorskip("perfetto.trace_processor")
-    binary = os.environ.get("GRAPHWRIGHT_TRACE_PROCESSOR")
-    if not binary:
-        pytest.skip("GRAPHWRIGHT_TRACE_PROCESSOR names no trace_processor binary")
-    path = write_chrome_trace(profiles.small_profile(), tmp_path / "trace.json", flows=True)
-    with processor.TraceProcessor(trace=str(path), config=processor.TraceProcessorConfig(bin_path=binary)) as opened:
-        assert next(iter(opened.query("select count(*) as n from slice"))).n == 1 + len(profiles.small_profile().runs)
-        assert next(iter(opened.query("select max(value) as n from counter"))).n == 3 * profiles.MIB
-        assert next(iter(opened.query("select count(*) as n from flow"))).n == 5
-        assert next(iter(opened.query("select count(*) as n from stats where severity = 'error' and value > 0"))).n == 0

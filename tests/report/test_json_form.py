@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from graphwright.report.json_form import json_schema
 from tests.report.samples import full_inspection, sample_inspection, sample_plan
 
+_SCHEMAS = resources.files("graphwright.report").joinpath("schemas")
 jsonschema = pytest.importorskip("jsonschema")
 RESULTS = {
     "inspection": ("inspection", sample_inspection),
@@ -22,6 +23,10 @@ RESULTS = {
     "plan, not measured": ("memory_plan", lambda: sample_plan(measured=False, curve=False)),
     "plan, infeasible": ("memory_plan", lambda: sample_plan(budget_share=0.3)),
 }
+
+
+def json_schema(name: str) -> dict[str, Any]:
+    return json.loads((_SCHEMAS / f"{name}.schema.json").read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize("case", RESULTS)

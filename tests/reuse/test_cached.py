@@ -64,23 +64,6 @@ def test_twenty_uses_are_one_evaluation_by_the_kernels_that_ran() -> None:
     assert not np.allclose(use(inverse), expected)
 
 
-@pytest.mark.parametrize("traced", [False, True])
-def test_gradients_of_an_exponential_are_those_of_plain_code(traced: bool) -> None:
-    w, xs = matrix(), vectors(4 if traced else 20)
-    exponential = gw.cached(lambda: tf.linalg.expm(w))
-
-    def gradient(fn: Callable[[], Any]) -> Any:
-        with tf.GradientTape() as tape:
-            loss = tf.add_n([tf.reduce_sum((fn() @ x) ** 2) for x in xs])
-        return tape.gradient(loss, w)
-
-    run = tf.function(gradient) if traced else gradient
-    for misses in (1, 2):
-        np.testing.assert_allclose(run(exponential), gradient(lambda: tf.linalg.expm(w)), rtol=1e-12, atol=1e-12)
-        assert counts(exponential)[1] == misses
-        w.assign(w * 0.5)
-
-
 def test_a_loop_in_a_function_and_a_tape_around_it() -> None:
     w = matrix()
     exponential = gw.cached(lambda: tf.linalg.expm(w))
@@ -189,22 +172,6 @@ def test_variables_of_any_dtype_in_branches_loops_and_functions(dtype: str) -> N
             np.testing.assert_array_equal(*found)
 
 
-def test_writes_between_calls_in_one_function() -> None:
-    w = tf.Variable(1.0)
-    double = gw.cached(lambda: 2.0 * w)
-
-    @tf.function
-    def step() -> Any:
-        first = double()
-        w.assign_add(1.0)
-        return first, double(), double()
-
-    assert [float(y) for y in step()] == [2.0, 4.0, 4.0]
-    assert counts(double) == (1, 2)
-    assert [float(y) for y in step()] == [4.0, 6.0, 6.0]
-    assert counts(double) == (3, 3)
-
-
 def test_one_result_per_signature_within_the_bound() -> None:
     fn = gw.cached(lambda x: x + 1.0, max_bytes=96)
     one, two, other = tf.zeros([4]), tf.ones([4]), tf.ones([2])
@@ -254,21 +221,6 @@ def test_methods_and_layers() -> None:
     layer.kernel.assign(layer.kernel * 2.0)
     np.testing.assert_allclose(kept(x), layer(x))
     assert counts(kept) == (0, 2)
-
-
-def test_a_check_inside_is_made_whenever_it_is_evaluated() -> None:
-    w = tf.Variable(1.0)
-
-    @gw.cached
-    def root() -> Any:
-        tf.debugging.assert_non_negative(w)
-        return tf.sqrt(w)
-
-    assert float(root()) == 1.0
-    w.assign(-1.0)
-    for _ in range(2):
-        with pytest.raises(tf.errors.InvalidArgumentError):
-            root()
 
 
 _W = tf.Variable(1.0)

@@ -109,14 +109,6 @@ def test_methods_do_not_keep_their_objects(call: Callable[[Any], Any]) -> None:
     assert gone() is None
 
 
-def test_a_method_alone_keeps_its_object_and_all_objects_share_what_is_kept() -> None:
-    squared = Kernel(4.0).squared
-    gc.collect()
-    assert [float(squared()), float(Kernel(5.0).squared()), float(squared())] == [16.0, 25.0, 16.0]
-    assert squared.cache_info() == Kernel.squared.cache_info()
-    assert str(squared.__signature__) == "(self) -> 'Any'"
-
-
 def test_nothing_is_returned_and_what_is_no_tensor() -> None:
     assert gw.cached(lambda x: None)(tf.constant(1.0)) is None
     with pytest.raises(gw.ArgumentError, match="returns a object, which is no tensor"):

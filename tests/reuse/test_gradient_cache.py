@@ -109,20 +109,6 @@ def test_one_shared_encoder_structures_and_a_temperature() -> None:
     assert float(cache.forward(given, labels).loss) == pytest.approx(float(value), rel=1e-12)
 
 
-def test_a_batch_of_open_size() -> None:
-    model = encoder()
-
-    def loss(rows: Any) -> Any:
-        return tf.reduce_sum(tf.matmul(rows, rows, transpose_b=True) ** 2)
-
-    cache = gw.GradientCache(model, loss, 4)
-    step = tf.function(cache, input_signature=[tf.TensorSpec([None, FEATURES], tf.float64)])
-    for samples in (3, 8, 10):
-        with tf.GradientTape() as tape:
-            value = loss(model(batch(samples)))
-        assert relative(step(batch(samples)).gradients, tape.gradient(value, model.trainable_variables)) < 1e-12
-
-
 def test_the_generators_of_tensorflow_are_replayed() -> None:
     generator = tf.random.Generator.from_seed(5)
     weight = tf.Variable(np.eye(FEATURES))
@@ -262,51 +248,3 @@ def test_two_replicas_take_the_steps_of_the_global_batch() -> None:
     assert found["moved"] > 1e-3  # the temperature
     assert found["weights"] < 1e-7
     assert found["losses"] < 1e-6
-
-
-def text_and_vision(name: str, policy: str) -> tuple[Any, Any]:
-    """A small backbone that nobody here wrote, with random weights, and ten samples for it."""
-    hub: Any = pytest.importorskip("keras_hub")
-    random = np.random.default_rng(0)
-    keras.utils.set_random_seed(1)
-    if name == "vit":
-        sizes = {"num_layers": 1, "num_heads": 2, "hidden_dim": 8, "mlp_dim": 16, "dropout_rate": 0.1}
-        backbone = hub.models.ViTBackbone(image_shape=(8, 8, 3), patch_size=4, **sizes, dtype=policy)
-        return keras.Model(backbone.input, backbone.output[:, 0]), random.normal(size=(10, 8, 8, 3)).astype("float32")
-    sizes = {"vocabulary_size": 20, "num_layers": 1, "num_heads": 2, "hidden_dim": 8, "intermediate_dim": 16, "max_sequence_length": 6}
-    made = (hub.models.BertBackbone if name == "bert" else hub.models.GPT2Backbone)(**sizes, dropout=0.1, dtype=policy)
-    given = {
-        "token_ids": random.integers(1, 20, (10, 6)).astype("int32"),
-        "padding_mask": np.tile([1, 1, 1, 1, 1, 0], (10, 1)).astype("int32"),
-    }
-    if name == "bert":
-        given["segment_ids"] = np.zeros((10, 6), "int32")
-    return keras.Model(made.input, made.output["pooled_output"] if name == "bert" else made.output[:, 4]), given
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("name", "policy"), [("bert", "float64"), ("gpt2", "mixed_bfloat16"), ("vit", "mixed_bfloat16")])
-def test_backbones_of_keras_hub(name: str, policy: str) -> None:
-    """Dropout in attention and embeddings, masks, two passes of half precision: gradients are those of the chunks taped at once."""
-    model, given = text_and_vision(name, policy)
-    x = tf.nest.map_structure(tf.constant, given)
-
-    def loss(rows: Any) -> Any:
-        return info_nce(rows, rows[::-1])
-
-    seeds = seeds_of(model)
-    start = [seed.numpy() for seed in seeds]
-    cache = gw.GradientCache(model, loss, 4)
-    found = cache(x)
-    assert any((seed.numpy() != value).any() for seed, value in zip(seeds, start, strict=True))
-    for seed, value in zip(seeds, start, strict=True):
-        seed.assign(value)
-    with tf.GradientTape() as tape:
-        parts = [model(tf.nest.map_structure(lambda leaf, k=k: leaf[k : k + 4], x), training=True) for k in (0, 4, 8)]
-        value = loss(tf.concat(parts, 0))
-    wanted = tape.gradient(value, [variable.value for variable in cache.variables])
-    assert relative(found.gradients, wanted) < (1e-12 if policy == "float64" else 0.03)  # bfloat16 has 8 bits
-
-    trained = cache.model()
-    trained.compile(keras.optimizers.Adam(1e-3), jit_compile=False)
-    assert np.isfinite(trained.fit(given, batch_size=5, verbose=0).history["loss"]).all()

@@ -156,31 +156,6 @@ def test_nothing_to_differentiate_and_what_is_no_tensor() -> None:
         gw.jacobian(lambda x: None, tf.ones([3]))
 
 
-@pytest.mark.parametrize("kind", ["for", "while", "rows"])
-def test_a_plain_function_with_loops_over_tensors(kind: str) -> None:
-    def by_for(x):
-        for _ in tf.range(3):
-            x = tf.tanh(x)
-        return x
-
-    def by_while(x):
-        while tf.reduce_sum(x) > 1.0:
-            x = x / 2
-        return x
-
-    def by_rows(x):
-        for k in tf.range(tf.shape(x)[0]):
-            x = x * x[k]
-        return x
-
-    function = {"for": by_for, "while": by_while, "rows": by_rows}[kind]
-    x = tf.constant([1.0, 2.0, 3.0])
-    with tf.GradientTape() as tape:
-        tape.watch(x)
-        y = function(x)
-    assert gw.jacobian(function, x).numpy() == pytest.approx(tape.jacobian(y, x).numpy())
-
-
 def test_a_loop_that_autograph_cannot_see() -> None:
     scope: dict[str, Any] = {"tf": tf}
     exec("def function(x):\n    for _ in tf.range(3): x = tf.tanh(x)\n    return x\n", scope)

@@ -89,15 +89,6 @@ def test_equal_loops_and_branches_are_merged_and_others_are_not():
     np.testing.assert_array_equal(run_side(graph, [x]), before)
 
 
-def test_a_matrix_exponential_of_a_variable_is_computed_once():
-    w = tf.Variable(np.random.default_rng(0).normal(size=(5, 5)))
-    graph = graph_of(lambda: tf.stack([tf.linalg.expm(w * 0.01) for _ in range(3)]))
-    gw.simplify(graph)
-    solves = [node for body in (graph, *(f.body for f in graph.functions.values())) for node in body if node.op_type == "MatrixSolve"]
-    assert len(solves) == 1
-    assert op_types(graph).count("StatelessIf") == op_types(graph).count("StatelessWhile") == 1
-
-
 def test_branches_with_gradients_of_their_own_stay_two():
     def clipped(x, limit):
         return tf.custom_gradient(lambda y: (tf.identity(y), lambda dy: tf.clip_by_value(dy, -limit, limit)))(x)
@@ -172,21 +163,6 @@ def test_the_command_writes_a_model_that_serves(tmp_path):
     np.testing.assert_array_equal(after.serve(x), before.serve(x))
     again = CliRunner().invoke(app, ["edit", str(tmp_path / "model"), str(tmp_path / "out"), "simplify"])
     assert again.exit_code == 2
-
-
-def test_a_report_is_a_value():
-    graph = graph_of(lambda x: tf.sin(x) + tf.sin(x), F32)
-    report = gw.simplify(graph)
-    assert report.to_json()["found"] == {"merged": 1}
-    assert (report.run_before, report.run_after) == (5, 4)
-    assert "by rules that keep what is computed, not checked again" in str(report)
-    assert repr(report).startswith("<SimplifyReport: 5 -> 4 nodes run")
-    assert not gw.simplify(graph).found
-
-
-def test_without_a_place_for_what_is_made_of_a_path():
-    with pytest.raises(gw.ArgumentError, match="not where the changed graph goes"):
-        gw.simplify("model")
 
 
 @settings(max_examples=20, deadline=None)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 tf = pytest.importorskip("tensorflow")
-from graphwright.run.call_options import grappler_disabled, grappler_enabled, is_grappler_disabled, optimized_anew  # noqa: E402
+from graphwright.run.call_options import grappler_disabled, grappler_enabled, is_grappler_disabled  # noqa: E402
 from graphwright.source import private_tensorflow as private  # noqa: E402
 from graphwright.source.rebuild import rebuild_concrete_function  # noqa: E402
 
@@ -41,13 +41,6 @@ def test_grappler_is_off_in_the_block_only():
     assert not is_grappler_disabled()
     assert executed_ops(function, x) == Counter()  # what was optimized at first is still what runs
     assert executed_ops(duplicate(), x)["Exp"] == 1
-
-
-def test_off_first_does_not_stick():
-    function, x = duplicate(), tf.ones([4])
-    with grappler_disabled():
-        assert executed_ops(function, x)["Exp"] == 2
-    assert executed_ops(function, x)["Exp"] == 1
 
 
 def test_on_where_the_user_has_it_off_and_back():
@@ -119,48 +112,3 @@ def test_function_that_is_not_inlined_keeps_the_options_of_its_trace(noinline, t
     as_written, as_rewritten = (x * 0.1) * 0.3, x * (np.float32(0.1) * np.float32(0.3))
     assert not np.array_equal(as_written, as_rewritten)
     np.testing.assert_array_equal(outer(x), as_rewritten if rewritten else as_written)
-
-
-def test_equal_nodes_are_merged_without_grappler_unless_control_inputs_differ():
-    calls = []
-
-    def count(x):  # TensorFlow holds it weakly
-        calls.append(1)
-        return x
-
-    token = importlib.import_module("tensorflow.python.ops.script_ops")._py_funcs.insert(count)
-
-    def host(x):
-        return tf.raw_ops.PyFuncStateless(input=[x], token=token, Tout=[tf.float32])[0]
-
-    def step(apart):
-        @tf.function
-        def run(x):
-            first = host(x)
-            with tf.control_dependencies([tf.identity(first)] if apart else []):
-                return first + host(x)
-
-        return run
-
-    for apart, expected in ((False, 1), (True, 2)):
-        calls.clear()
-        with grappler_disabled():
-            step(apart)(tf.constant(1.0))
-        assert len(calls) == expected
-
-
-@pytest.mark.parametrize(
-    "step",
-    [
-        lambda x: tf.nn.relu(tf.nn.conv2d(x, tf.ones([3, 3, 4, 4]), 1, "SAME") + 1.0),
-        lambda x: tf.nn.max_pool2d(tf.transpose(tf.transpose(x, (0, 3, 1, 2)), (0, 2, 3, 1)), 2, 2, "SAME"),
-        lambda x: tf.gradients(tf.nn.bias_add(tf.nn.conv2d(x, tf.ones([1, 1, 4, 4]), 2, "SAME"), tf.ones([4])), x),
-    ],
-)
-def test_what_is_prepared_anew_is_what_a_call_runs(step):
-    """Grappler's optimizer of layouts, which changes nothing without a GPU, is left out."""
-    x = tf.ones([2, 4, 4, 4])
-    plain = executed_ops(tf.function(step).get_concrete_function(x), x)
-    with optimized_anew(grappler=True):
-        assert executed_ops(tf.function(step).get_concrete_function(x), x) == plain
-    assert sum(plain.values()) > 1

@@ -1,9 +1,7 @@
 """Measured memory is what the step holds; a process that dies, and a meter that does not move, are told."""
 
-import json
 import math
 import os
-import shutil
 import signal
 import stat
 import subprocess
@@ -16,13 +14,9 @@ import pytest
 from graphwright.errors import ArgumentError, MeasurementError, UnsupportedError
 
 tf = pytest.importorskip("tensorflow")
-from graphwright.analyze.workspace import _AVX512, _cpu_has  # noqa: E402
-from graphwright.costs.peak import predict_peak  # noqa: E402
-from graphwright.run import measure as measuring  # noqa: E402
 from graphwright.run import meter  # noqa: E402
 from graphwright.run.measure import measure, measure_many, resident_bytes  # noqa: E402
 from graphwright.run.traced_step import resolve  # noqa: E402
-from graphwright.source.step_file import write_steps  # noqa: E402
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="the meter needs Linux")
 MIB = 1 << 20
@@ -60,21 +54,6 @@ def test_peak_of_a_step_whose_peak_is_known():
 
 
 @pytest.mark.slow
-@linux
-def test_owner_says_how_its_step_runs():
-    class Owner:
-        grappler_disabled = True
-
-        def concrete_function(self, x):
-            return step.get_concrete_function(x)
-
-    step, x, _weight = three_buffers()
-    assert "Grappler off" in measure(Owner(), x, steps=1, time=False).how
-    single = measure(step, x, steps=1, time=False, grappler=False, executor="SINGLE_THREADED_EXECUTOR")
-    assert "executor SINGLE_THREADED_EXECUTOR" in single.how
-
-
-@pytest.mark.slow
 def test_many_take_turns_and_share_their_variables():
     weight = tf.Variable(tf.ones([400, 400]) / 400.0)
 
@@ -93,60 +72,6 @@ def test_many_take_turns_and_share_their_variables():
     assert results["long"].ratio == 1.0
     assert len(results["short"].times_s) == 7
     assert "took turns" in results["short"].how
-
-
-_BESIDE_THE_HOOK = """
-import ctypes, json, os, sys
-from graphwright.run import meter
-from graphwright.run.call_options import grappler_disabled
-from graphwright.source.step_file import read_steps
-hook = ctypes.CDLL(os.environ["LD_PRELOAD"])
-hook.hook_reset.restype = hook.hook_peak.restype = ctypes.c_longlong
-step = read_steps(sys.argv[1])["step"]
-def run():
-    global start
-    start = hook.hook_reset()
-    with grappler_disabled():
-        outputs = step.concrete(*step.arguments)
-    del outputs
-run()
-print(json.dumps([[meter.growth_of(run), hook.hook_peak() - start] for _ in range(3)]))
-"""
-
-
-@pytest.mark.slow
-@linux
-@pytest.mark.skipif(shutil.which("cc") is None, reason="the hook needs a C compiler")
-def test_meter_agrees_with_a_hook_on_malloc(tmp_path):
-    hook = tmp_path / "hook.so"
-    subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", str(hook), str(Path(__file__).with_name("malloc_hook.c"))], check=True)
-    kernels = [tf.Variable(tf.random.stateless_normal([3, 3, 16, 16], [k, 1]) * 0.1) for k in range(4)]
-
-    @tf.function
-    def train(x):
-        with tf.GradientTape() as tape:
-            for kernel in kernels:
-                x = tf.nn.relu(tf.nn.conv2d(x, kernel, 1, "SAME"))
-            loss = tf.reduce_mean(tf.square(x))
-        for kernel, gradient in zip(kernels, tape.gradient(loss, kernels), strict=True):
-            kernel.assign_sub(0.1 * gradient)
-        return loss
-
-    x = tf.random.stateless_normal([8, 64, 64, 16], [1, 2])
-    write_steps({"step": (train.get_concrete_function(x), [x])}, tmp_path)
-    source = str(Path(meter.__file__).parents[2])
-    # One operation at a time: the hook counts a buffer when it is allocated, the meter when it is written, and two
-    # threads can have one each between the two.
-    one_thread = {"TF_NUM_INTEROP_THREADS": "1"}
-    environment = os.environ | meter.MEMORY_ENVIRONMENT | one_thread | {"LD_PRELOAD": str(hook), "PYTHONPATH": source}
-    done = subprocess.run(
-        [sys.executable, "-c", _BESIDE_THE_HOOK, str(tmp_path)], capture_output=True, text=True, check=True, env=environment, cwd=tmp_path
-    )
-    pairs = json.loads(done.stdout)
-    assert len(pairs) == 3
-    for seen, counted in pairs:
-        assert counted > 10 * MIB
-        assert abs(seen - counted) < 0.03 * counted
 
 
 @linux
@@ -176,14 +101,6 @@ def test_missing_high_water_mark(monkeypatch):
         meter.growth_of(lambda: None)
 
 
-def test_growth_below_what_is_returned_is_refused():
-    step = resolve(tf.function(lambda x: tf.exp(x)), tf.zeros([4 * MIB]))
-    measuring._check_plausible(step, [17 * MIB])
-    with pytest.raises(MeasurementError, match="returns a tensor of 16777216 bytes"):
-        measuring._check_plausible(step, [17 * MIB, 0])
-    measuring._check_plausible(resolve(tf.function(lambda x: tf.reshape(x, [-1])), tf.zeros([4 * MIB])), [0])
-
-
 @pytest.mark.slow
 def test_step_that_fails_shows_what_it_said():
     @tf.function
@@ -211,11 +128,6 @@ def test_process_killed_by_a_signal(monkeypatch, tmp_path):
     killed.write_text("#!/bin/sh\nexit 0\n")  # well-behaved, but without a result
     with pytest.raises(MeasurementError, match="status 0"):
         measure(tf.function(lambda x: x), tf.constant(1.0))
-
-
-def test_out_of_memory_of_tensorflow_is_named():
-    error = measuring._death(1, "...\nResourceExhaustedError: OOM when allocating tensor with shape[9,9]", "memory")
-    assert "more memory than there is" in error.cause
 
 
 def test_resident_bytes_count_each_buffer_once():
@@ -307,36 +219,6 @@ def test_small_tensors_are_counted_and_not_guessed_from_pages():
     held = 400 * 16384
     assert held <= result.peak_bytes - result.resident_bytes
     assert "counted by TensorFlow's allocator, above resident too: tensors" in result.how
-
-
-@pytest.mark.slow
-@linux
-def test_equal_values_that_the_runtime_folds_are_held_once_as_predicted():
-    n = MIB // 4
-
-    @tf.function
-    def step(x):
-        y = tf.tanh(x + tf.zeros([n]))
-        return tf.tanh(tf.tanh(y * tf.zeros([n])) - tf.ones([n]))
-
-    result = measure(step, tf.ones([n]), time=False, grappler=False, inter_op_threads=1)
-    assert 3 * MIB <= result.resident_bytes < 3.05 * MIB
-    assert 3 * MIB <= predict_peak(step, inputs=(tf.ones([n]),)).resident_bytes < 3.05 * MIB
-
-
-@pytest.mark.slow
-@linux
-def test_what_kernels_ask_of_malloc_counts_where_little_is_in_tensors():
-    """oneDNN's gradient of a wide depthwise filter takes 16 x 16 channels a group, 14 MiB, of malloc; 8 x 8 without AVX-512."""
-
-    @tf.function
-    def step(x):
-        attributes = {"strides": [1, 1, 1, 1], "padding": "SAME"}
-        return tf.raw_ops.DepthwiseConv2dNativeBackpropFilter(input=x, filter_sizes=[5, 5, 576, 1], out_backprop=x, **attributes)
-
-    result = measure(step, tf.ones([8, 7, 7, 576]), time=False)
-    taken = 14 * MIB if _cpu_has(_AVX512) else 3.5 * MIB
-    assert 0.95 * taken <= result.peak_bytes - result.resident_bytes < 1.08 * taken
 
 
 @pytest.mark.slow

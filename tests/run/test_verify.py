@@ -105,13 +105,6 @@ def test_wrong_rewrites_are_found(data, fault, named, steps):
         np.testing.assert_array_equal(left, right)
 
 
-def test_first_step_hides_what_the_third_shows(data):
-    """With momentum at zero the faulty update is right once: that is why several steps in a row are compared."""
-    network = Network()
-    assert verify(network.step(), network.step(faulty_momentum=True), data).equal
-    assert not verify(network.step(), network.step(faulty_momentum=True), data, steps=3).equal
-
-
 def test_state_that_no_output_shows_is_compared(data):
     """A mean updated twice after the loss, and a draw that is thrown away: only the variables tell."""
     mean, generator = tf.Variable(tf.zeros([6]), name="moving_mean"), tf.random.Generator.from_seed(1)
@@ -301,32 +294,3 @@ def test_iterators_are_refused_and_constant_tables_are_not():
     table = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer([1, 2], [10, 20]), -1)
     look_up = tf.function(lambda x: table.lookup(x))
     assert verify(look_up, look_up, tf.constant([1, 3])).bitwise
-
-
-def test_keras_train_step():
-    import keras
-
-    keras.utils.set_random_seed(1)
-    model = keras.Sequential(
-        [keras.Input([6]), keras.layers.Dense(8), keras.layers.BatchNormalization(), keras.layers.Dropout(0.5), keras.layers.Dense(1)]
-    )
-    optimizer = keras.optimizers.Adam(0.01)
-    optimizer.build(model.trainable_variables)
-
-    def step(calls):
-        @tf.function
-        def train(x, y):
-            with tf.GradientTape() as tape:
-                for _ in range(calls):
-                    prediction = model(x, training=True)
-                loss = tf.reduce_mean(tf.square(prediction - y))
-            optimizer.apply_gradients(zip(tape.gradient(loss, model.trainable_variables), model.trainable_variables, strict=True))
-            return loss
-
-        return train
-
-    inputs = (tf.random.stateless_normal([16, 6], [1, 1]), tf.random.stateless_normal([16, 1], [1, 2]))
-    concrete = step(1).get_concrete_function(*inputs)
-    result = verify(step(1), rebuilt(concrete), inputs, steps=3)
-    assert result.bitwise
-    assert not verify(step(1), step(2), inputs).equal  # the forward pass twice: another mask, and the mean moved twice

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 import tensorflow as tf
 
 from graphwright.ir.attributes import ShapeAttribute
@@ -53,14 +52,3 @@ def test_calls_branches_and_loops_follow_their_functions():
     for node in (n for n in graph if is_control_flow(n)):
         shapes = [tensor.shape for tensor in theirs.get_operation_by_name(node.name).outputs]
         assert [None if s.rank is None else tuple(s.as_list()) for s in shapes] == [v.shape for v in node.outputs]
-
-
-@pytest.mark.parametrize("rounds", [3])
-def test_each_edit_of_a_body_is_followed(rounds):
-    graph = load(_step.get_concrete_function())
-    for times in range(1, rounds + 1):
-        for function in graph.functions.values():
-            for node in function.body:
-                if node.name.endswith("times"):
-                    function.body.set_attr(node, "value", tensor_attribute(np.array([times], np.int32)))
-        assert graph.outputs[0].shape == (2 * times,)

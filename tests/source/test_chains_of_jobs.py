@@ -13,7 +13,6 @@ pytest.importorskip("tensorflow")
 import tensorflow as tf
 
 import graphwright as gw
-from graphwright.errors import ArgumentError, UnsupportedError
 from graphwright.source.load import load
 from graphwright.source.write import write
 from graphwright.transform.inline_calls import inline_calls
@@ -77,25 +76,6 @@ class TwoWays(tf.Module):
     @tf.function(input_signature=SPEC)
     def halve(self, x):
         return {"half": tf.einsum("bi,rio->bro", x, self.read()) / 2}
-
-
-class Trained(Dense):
-    """One of its signatures trains the weight, with a slot of an optimizer."""
-
-    def __init__(self):
-        super().__init__()
-        self.slot = tf.Variable(tf.zeros((4, 4)))
-
-    @tf.function(input_signature=SPEC)
-    def train(self, x):
-        loss = tf.reduce_sum((x @ self.weight) ** 2)
-        self.slot.assign_add(tf.ones((4, 4)) * loss)
-        self.weight.assign_sub(0.1 * self.slot)
-        return {"loss": loss}
-
-    @tf.function(input_signature=SPEC)
-    def halve(self, x):
-        return {"half": x @ self.weight / 2}
 
 
 def saved(module: Any, path: Path, **signatures: Any) -> Path:
@@ -172,14 +152,6 @@ def test_frozen_weights_lie_in_the_file_once(tmp_path):
     assert len(tf.saved_model.load(str(tmp_path / "frozen")).signatures) == 2
 
 
-def test_constants_of_functions_lie_in_a_frozen_file_once(tmp_path):
-    module = TwoWays(constant=True)
-    model = saved(module, tmp_path / "model", serving_default=module.serve, half=module.halve)
-    gw.freeze_variables(model, out=tmp_path / "frozen")
-    assert (tmp_path / "frozen" / "saved_model.pb").read_bytes().count(module.kernel.tobytes()) == 1
-    np.testing.assert_allclose(served(tmp_path / "frozen", "half"), served(model, "half"), rtol=1e-5)
-
-
 def test_folded_weights_lie_in_the_file_once_and_what_cannot_fold_stays(tmp_path):
     keras = pytest.importorskip("keras")
     model = keras.Sequential([keras.Input((8, 8, 3)), keras.layers.Conv2D(128, 5), keras.layers.BatchNormalization()])
@@ -202,14 +174,6 @@ def test_folded_weights_lie_in_the_file_once_and_what_cannot_fold_stays(tmp_path
     np.testing.assert_allclose(served(tmp_path / "stays"), served(plain), rtol=1e-6)
 
 
-def test_variables_that_stay_keep_their_places(namesakes, tmp_path):
-    model, _ = namesakes
-    gw.rename_outputs(model, {"y": "z"}, out=tmp_path / "renamed")
-    again = tf.saved_model.load(str(tmp_path / "renamed"))
-    assert [variable.numpy()[0] for variable in again.listed] == [2, 3, 5]
-    assert size_of(tmp_path / "renamed") <= 1.1 * size_of(model)
-
-
 def test_a_frozen_model_of_tf1_has_no_checkpoint(tmp_path):
     with tf.Graph().as_default(), v1.Session() as session:
         x = v1.placeholder(tf.float32, [None, 4], name="x")
@@ -219,23 +183,3 @@ def test_a_frozen_model_of_tf1_has_no_checkpoint(tmp_path):
     gw.freeze_variables(tmp_path / "model", out=tmp_path / "frozen")
     assert not list((tmp_path / "frozen" / "variables").iterdir())
     np.testing.assert_allclose(served(tmp_path / "frozen"), served(tmp_path / "model"), rtol=1e-5)
-
-
-def test_signatures_that_are_kept(tmp_path):
-    module = Trained()
-    model = saved(module, tmp_path / "model", serving_default=module.serve, half=module.halve, train=module.train)
-    with pytest.raises(
-        UnsupportedError, match=r"keep only the signatures that do not change it \(keep_signatures\): half, serving_default"
-    ):
-        gw.freeze_variables(model, out=tmp_path / "frozen")
-    assert gw.keep_signatures(model, ["serving_default", "half"], out=tmp_path / "kept") == 1
-    graph = load(tmp_path / "kept")
-    assert list(graph.signatures) == ["half", "serving_default"]
-    assert gw.keep_signatures(graph, "half") == 1
-    assert gw.freeze_variables(tmp_path / "kept", out=tmp_path / "frozen") == 1
-    for key in ("serving_default", "half"):
-        np.testing.assert_allclose(served(tmp_path / "frozen", key), served(model, key), rtol=1e-5)
-    for names, message in ((["serve"], "there is no signature 'serve'"), ([], "no signature was named")):
-        with pytest.raises(ArgumentError, match=message):
-            gw.keep_signatures(model, names, out=tmp_path / "no")
-    assert not (tmp_path / "no").exists()

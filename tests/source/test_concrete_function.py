@@ -10,8 +10,6 @@ from graphwright.errors import UnsupportedError
 from graphwright.ir.verify import verify as verify_graph
 from graphwright.run.verify import verify
 from graphwright.source.concrete_function import convolution_calls, evaluate_constants, from_concrete_function, to_concrete_function
-from graphwright.source.import_graph import infer_shapes
-from graphwright.step.flatten import flatten
 
 
 def test_arguments_captures_and_variables():
@@ -34,22 +32,6 @@ def test_arguments_captures_and_variables():
     result = verify(function, again, (tf.ones((5, 3)), {"scale": tf.constant(2.0)}))
     assert result.bitwise, result
     assert set(again(tf.ones((5, 3)), {"scale": tf.constant(2.0)})) == {"y"}
-
-
-def test_names_that_are_scopes_of_others_are_kept():
-    """A capture called `a/b/resource` must not push the node `a/b` aside."""
-    with tf.name_scope("a"):
-        weight = tf.Variable(tf.ones((3,)), name="b")
-
-    @tf.function
-    def step(x):
-        with tf.name_scope("a/b"):
-            return x + weight
-
-    function = step.get_concrete_function(tf.TensorSpec((3,)))
-    graph, binding = from_concrete_function(function)
-    infer_shapes(graph)
-    assert verify(function, to_concrete_function(graph, binding), (tf.ones((3,)),)).bitwise
 
 
 def test_constants_are_evaluated_by_the_kernels():
@@ -85,34 +67,3 @@ def test_compiled_functions_that_hold_convolutions_alone():
         step = tf.function(lambda x, inner=inner: tf.function(inner, jit_compile=True)(x))
         graph, _ = from_concrete_function(step.get_concrete_function(image))
         assert bool(convolution_calls(graph)) is expected
-
-
-def test_a_flat_step_has_no_calls_no_shape_questions_and_all_sizes():
-    weight = tf.Variable(tf.ones((3, 4)))
-
-    @tf.function
-    def layer(x):
-        return tf.reduce_sum(tf.reshape(x @ weight, (tf.shape(x)[0] * 2, -1)), axis=0, keepdims=True) * tf.ones_like(x)[0, 0]
-
-    @tf.function
-    def step(x):
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_mean(layer(x))
-        weight.assign_sub(tape.gradient(loss, weight))
-        return loss
-
-    function = step.get_concrete_function(tf.TensorSpec((None, 3)))
-    flat = flatten(function, {0: (6, 3)})
-    verify_graph(flat.graph)
-    types = {n.op_type for n in flat.graph}
-    assert not types & {"PartitionedCall", "StatefulPartitionedCall", "Shape", "BroadcastGradientArgs"}
-    assert all(v.nbytes is not None for n in flat.graph for v in n.outputs if v.dtype.itemsize is not None)
-    assert verify(function, to_concrete_function(flat.graph, flat.binding), (tf.ones((6, 3)),), steps=2).bitwise
-
-
-def test_a_function_that_was_read_can_still_be_called_from_another_one():
-    inner = tf.function(lambda x: x * 2.0)
-    before = set(inner.get_concrete_function(tf.ones(3)).function_def.attr)
-    from_concrete_function(inner.get_concrete_function(tf.ones(3)))
-    assert set(inner.get_concrete_function(tf.ones(3)).function_def.attr) == before
-    assert tf.function(lambda x: inner(x) + 1.0)(tf.ones(3)).numpy().tolist() == [3.0] * 3

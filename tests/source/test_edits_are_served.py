@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -74,40 +72,6 @@ def test_a_value_inserted_behind_the_call(model, tmp_path):
     assert (tmp_path / "again" / "saved_model.pb").read_bytes() == (tmp_path / "edited" / "saved_model.pb").read_bytes()
 
 
-def test_an_input_of_another_dtype_and_shape(model, tmp_path):
-    graph = load(model)
-    signature = graph.signatures["serving_default"]
-    old = signature.inputs["x"]
-    text = graph.add_node("Placeholder", "text", attrs={"dtype": STRING}, output_types=[(STRING, (None,))]).outputs[0]
-    numbers = graph.add_node(
-        "StringToNumber", "numbers", inputs=[text], attrs={"out_type": FLOAT}, output_types=[(FLOAT, (None,))]
-    ).outputs[0]
-    shape = add_constant(graph, "shape", np.array([-1, 2], np.int32))
-    pairs = graph.add_node(
-        "Reshape", "pairs", inputs=[numbers, shape], attrs={"T": FLOAT, "Tshape": DTYPES["int32"]}, output_types=[(FLOAT, None)]
-    ).outputs[0]
-    signature.inputs["x"] = text
-    graph.replace_uses(old, pairs)
-    name = old.producer.name
-    graph.remove_node(old.producer)
-    graph.rename(text.producer, name)
-    graph.refresh_shapes([pairs.producer])
-    assert pairs.shape == (None, 2)
-    write(graph, tmp_path / "edited")
-    assert served(tmp_path / "edited", x=np.array([b"1", b"-1"]), word=WORD) == {"y": [[-2.0, -2.0]], "number": [2.0, -1.0]}
-    spec = tf.saved_model.load(str(tmp_path / "edited")).signatures["serving_default"].structured_input_signature[1]["x"]
-    assert (spec.dtype, spec.shape.as_list()) == (tf.string, [None])
-
-
-def test_inputs_and_outputs_renamed_and_dropped(model, tmp_path):
-    graph = load(model)
-    signature = graph.signatures["serving_default"]
-    signature.inputs["pixels"] = signature.inputs.pop("x")
-    signature.outputs["result"] = signature.outputs.pop("y")
-    write(graph, tmp_path / "edited")
-    assert served(tmp_path / "edited", pixels=X, word=WORD) == {"result": [[-2.0, -2.0]], "number": [2.0, -1.0]}
-
-
 def test_signatures_added_and_removed(model, tmp_path):
     graph = load(model)
     old = graph.signatures["serving_default"]
@@ -131,37 +95,6 @@ def test_the_body_of_a_function(model, tmp_path):
     assert served(tmp_path / "edited", x=X, word=WORD)["y"] == [[2.0, 2.0]]
     loaded = tf.saved_model.load(str(tmp_path / "edited"))
     assert loaded.call(X, WORD)["y"].numpy().tolist() == [[2.0, 2.0]]
-
-
-def test_a_captured_variable_made_a_constant(model, tmp_path):
-    """The function loses an argument, its call an input, the object graph a captured object."""
-    graph = load(model)
-    for function in graph.functions.values():
-        body = function.body
-        for read in [n for n in body if n.op_type == "ReadVariableOp"]:
-            body.replace_uses(read.outputs[0], add_constant(body, "frozen", np.array([[2.0, 0.0], [0.0, 2.0]], np.float32)))
-            for after in read.control_consumers:
-                body.remove_control_input(after, read)
-            body.control_outputs = [n for n in body.control_outputs if n is not read]
-            body.remove_node(read)
-    _drop_unread_arguments(graph)
-    write(graph, tmp_path / "edited")
-    assert served(tmp_path / "edited", x=X, word=WORD)["y"] == [[2.0, -2.0]]
-    assert tf.saved_model.load(str(tmp_path / "edited")).call(X, WORD)["y"].numpy().tolist() == [[2.0, -2.0]]
-
-
-def _drop_unread_arguments(graph: Graph) -> None:
-    for _ in range(3):
-        for function in list(graph.functions.values()):
-            inputs = function.body.inputs
-            dead = {k for k, v in enumerate(inputs) if not v.uses and v.dtype.name == "resource"}
-            if not dead or "save" in function.name or "restore" in function.name:
-                continue
-            function.body.inputs = [v for k, v in enumerate(inputs) if k not in dead]
-            for body in (graph, *(f.body for f in graph.functions.values())):
-                for node in body:
-                    if getattr(node.attrs.get("f"), "name", "") == function.name:
-                        body.set_inputs(node, [v for k, v in enumerate(node.inputs) if k not in dead])
 
 
 def test_a_function_whose_call_was_forgotten(model, tmp_path):
@@ -198,35 +131,6 @@ def test_a_large_constant_is_captured(model, tmp_path):
     write(graph, tmp_path / "edited")
     assert served(tmp_path / "edited", x=X, word=WORD)["y"] == [[-2.0] * 500]
     assert (tmp_path / "edited" / "saved_model.pb").stat().st_size < 4000 + (model / "saved_model.pb").stat().st_size + weights.nbytes * 1.5
-
-
-@pytest.mark.parametrize("name", ["tf1_loop", "tf1_variables"])
-def test_names_in_collections_follow(name, tmp_path):
-    case = CORPUS[name](tmp_path)
-    graph = load(case.path)
-    for node in graph.nodes:
-        graph.rename(node, f"renamed/{node.name}")
-    write(graph, tmp_path / "edited")
-    before = by_session(case.path, case.feeds)["serving_default"]
-    after = by_session(tmp_path / "edited", case.feeds)["serving_default"]
-    assert {k: v.tolist() for k, v in after.items()} == {k: v.tolist() for k, v in before.items()}
-    with tf.Graph().as_default() as served_graph, tf.compat.v1.Session() as session:
-        tf.compat.v1.saved_model.load(session, ["serve"], str(tmp_path / "edited"))
-        assert all(v.name.startswith("renamed/") for v in tf.compat.v1.global_variables())
-        assert served_graph.get_collection("while_context") or name != "tf1_loop"
-
-
-@pytest.mark.slow
-def test_saved_model_cli(model, tmp_path):
-    graph = load(model)
-    signature = graph.signatures["serving_default"]
-    signature.outputs["y"] = unary(graph, "Neg", signature.outputs["y"]).outputs[0]
-    write(graph, tmp_path / "edited")
-    program = "from tensorflow.python.tools.saved_model_cli import main; main()"
-    command = [sys.executable, "-c", program, "run", "--dir", str(tmp_path / "edited"), "--tag_set", "serve"]
-    command += ["--signature_def", "serving_default", "--input_exprs", "x=[[1.0, 1.0]];word=['a']"]
-    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    assert "[[-4. -6.]]" in output
 
 
 def test_the_argument_of_a_function_that_python_calls(model, tmp_path):
@@ -281,25 +185,6 @@ def test_a_frozen_graph_with_a_signature_becomes_a_saved_model(tmp_path):
     assert np.array(answer["y"]).shape == (3, 4)
 
 
-def test_a_graph_made_by_hand_becomes_a_saved_model(tmp_path):
-    graph = Graph("made")
-    x = graph.add_node("Placeholder", "x", attrs={"dtype": FLOAT}, output_types=[(FLOAT, (None,))]).outputs[0]
-    graph.signatures["serving_default"] = Signature({"x": x}, {"y": unary(graph, "Neg", x).outputs[0]})
-    write(graph, tmp_path / "model")
-    assert served(tmp_path / "model", x=np.array([1.0, 2.0], np.float32)) == {"y": [-1.0, -2.0]}
-
-
-def test_the_batch_size_of_an_input(model, tmp_path):
-    graph = load(model)
-    x = graph.signatures["serving_default"].inputs["x"]
-    graph.set_attr(x.producer, "shape", ShapeAttribute((1, 2)))
-    x.shape = (1, 2)
-    write(graph, tmp_path / "edited")
-    assert served(tmp_path / "edited", x=X, word=WORD) == {"y": [[-2.0, -2.0]], "number": [2.0, -1.0]}
-    arguments = tf.saved_model.load(str(tmp_path / "edited")).signatures["serving_default"].structured_input_signature[1]
-    assert arguments["x"].shape.as_list() == [1, 2]
-
-
 def test_functions_removed_from_the_library(tmp_path):
     case = CORPUS["module_with_several_signatures"](tmp_path)
     graph = load(case.path)
@@ -334,21 +219,6 @@ def test_a_node_below_a_call_that_would_be_taken_for_another_is_refused(tmp_path
     graph.rename(graph[f"{call.name}/other"], f"{call.name}/doubled")
     with pytest.raises(GraphError, match=f"'{call.name}/doubled' is also the name of a node that the call '{call.name}' runs"):
         write(graph, tmp_path / "refused")
-
-
-def test_a_live_function_that_calls_others_is_written(tmp_path):
-    v = tf.Variable([2.0, 3.0])
-    inner = tf.function(lambda x: tf.cond(tf.reduce_sum(x) > 0.0, lambda: x * v, lambda: -x))
-    function = tf.function(lambda x: {"y": inner(tf.recompute_grad(tf.sin)(x) + x)})
-    concrete = function.get_concrete_function(tf.TensorSpec([2], tf.float32, name="x"))
-    graph = load(concrete)
-    assert len(graph.functions) > 2
-    for name in ("plain", "edited"):
-        write(graph, tmp_path / name)
-        served = tf.saved_model.load(str(tmp_path / name)).signatures["serving_default"]
-        for x in (tf.constant([1.0, 2.0]), tf.constant([-1.0, -2.0])):
-            np.testing.assert_array_equal(served(x=x)["y"], concrete(x)["y"])
-        graph.add_node("NoOp", f"after_{name}")
 
 
 @pytest.mark.parametrize("name", ["a b", "_x", "é", "/a", "-a", "a\\b", "a\nb"])

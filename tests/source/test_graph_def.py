@@ -9,7 +9,6 @@ import pytest
 import tensorflow as tf
 
 from graphwright.errors import GraphError, UnsupportedError
-from graphwright.ir.text import from_text, to_text
 from graphwright.ir.verify import verify
 from graphwright.source.attributes import from_attr_value, tensor_from_attribute, write_attr_value
 from graphwright.source.graph_def import from_graph_def, to_graph_def
@@ -84,14 +83,6 @@ def test_nothing_is_lost_on_the_way(make, shapes):
         _assert_same_function(function_def, theirs[name])
 
 
-@pytest.mark.parametrize("make", [keras_step, control_flow, odd_attributes])
-def test_the_text_form_holds_real_graphs(make):
-    graph = from_graph_def(make().graph.as_graph_def())
-    again = from_text(to_text(graph))
-    assert to_text(again) == to_text(graph)
-    assert to_graph_def(again) == to_graph_def(graph)
-
-
 def _fields(node_def: Any) -> dict[str, Any]:
     # Control inputs are a set; TensorFlow lists them in no particular order.
     data = [i for i in node_def.input if not i.startswith("^")]
@@ -118,34 +109,6 @@ def _assert_same_function(ours: Any, theirs: Any) -> None:
 
 def _function_node(node_def: Any) -> dict[str, Any]:
     return {**_fields(node_def), "inputs": [i for i in node_def.input if not i.startswith("^")]}
-
-
-def test_only_functions_that_are_reached_are_written():
-    graph = from_graph_def(control_flow().graph.as_graph_def())
-    reached = {f.signature.name for f in to_graph_def(graph).library.function}
-    assert reached
-    for node in reversed(graph.nodes):
-        graph.remove_node(node)
-    assert not to_graph_def(graph).library.function
-    assert not to_graph_def(graph, library=False).library.function
-
-
-def test_an_edited_body_is_written():
-    @tf.function
-    def body(x):
-        return tf.nn.relu(x) + 1.0
-
-    function = tf.function(lambda x: body(x)).get_concrete_function(tf.TensorSpec((2,)))
-    graph = from_graph_def(function.graph.as_graph_def())
-    inner = next(f.body for f in graph.functions.values() if any(n.op_type == "Relu" for n in f.body))
-    relu = next(n for n in inner if n.op_type == "Relu")
-    negative = inner.add_node("Neg", "negative", inputs=relu.inputs, attrs=dict(relu.attrs), output_types=[(relu.outputs[0].dtype, (2,))])
-    inner.replace_uses(relu.outputs[0], negative.outputs[0])
-    inner.remove_node(relu)
-    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        tf.graph_util.import_graph_def(to_graph_def(graph), name="")
-        (output,) = session.run([function.outputs[0].name], {function.inputs[0].name: [3.0, -4.0]})
-    assert output.tolist() == [-2.0, 5.0]
 
 
 def test_a_graph_in_any_order_is_read():
@@ -268,13 +231,6 @@ def test_loops_of_tf1_go_round(turned):
         assert session.run("y:0", {"x:0": [1.0, 2.0, 3.0]}).tolist() == [32.0, 64.0, 96.0]
 
 
-def test_a_loop_that_nothing_enters_is_a_cycle():
-    merge = _graph_def(("Merge", "m", ["n"]), ("NextIteration", "n", ["m"]))
-    merge.node[0].attr["N"].i = 1
-    with pytest.raises(GraphError, match="is in a cycle"):
-        from_graph_def(merge)
-
-
 def test_templates_are_carried_through():
     graph_def = tf.compat.v1.GraphDef()
     template = graph_def.library.function.add()
@@ -294,23 +250,3 @@ def test_templates_are_carried_through():
     written = to_graph_def(graph)
     assert written.library == graph_def.library
     assert {n.name: _fields(n) for n in written.node} == {n.name: _fields(n) for n in graph_def.node}
-
-
-def test_arguments_and_results_can_be_added_and_removed():
-    function = tf.function(lambda a, b: (a + 1.0, b * 2.0)).get_concrete_function(tf.TensorSpec((2,)), tf.TensorSpec((2,)))
-    outer = tf.function(lambda a, b: function(a, b)).get_concrete_function(tf.TensorSpec((2,)), tf.TensorSpec((2,)))
-    graph = from_graph_def(outer.graph.as_graph_def())
-    (inner,) = graph.functions.values()
-    body = inner.body
-    extra = body.add_node("_Arg", "c", attrs={"T": body.inputs[0].dtype, "index": 2}, output_types=[(body.inputs[0].dtype, (2,))])
-    body.inputs = [body.inputs[1], extra.outputs[0]]
-    body.outputs = [body.outputs[1]]
-    with pytest.raises(GraphError, match="is read and is not in"):
-        to_graph_def(graph, every_function=True)
-    for node in reversed(body.nodes):
-        if not (node.control_consumers or any(v.uses for v in node.outputs) or body.is_border(node)):
-            body.remove_node(node)
-    definition = next(iter(to_graph_def(graph, every_function=True).library.function))
-    assert [a.name for a in definition.signature.input_arg] == ["b", "c"]
-    assert len(definition.signature.output_arg) == 1
-    assert set(definition.ret) == {a.name for a in definition.signature.output_arg}

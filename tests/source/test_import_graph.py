@@ -28,26 +28,6 @@ def test_shapes_follow_from_feeds():
     assert graph.inputs[0].shape == (7, 3)
 
 
-def test_arguments_that_nothing_reads():
-    def ignores(x, y):
-        return x * 2.0
-
-    graph = graph_of(ignores, (None,), (None,))
-    infer_shapes(graph, {0: (3,), 1: (4,)})
-    assert [v.shape for v in (*graph.inputs, *graph.outputs)] == [(3,), (4,), (3,)]
-
-
-def test_arguments_that_are_only_waited_for():
-    def waits(x, y):
-        with tf.control_dependencies([y]):
-            return x + tf.constant(1.0)
-
-    graph = graph_of(waits, (None,), (None,))
-    assert graph.inputs[1].producer.control_consumers
-    infer_shapes(graph, {0: (3,), 1: (4,)})
-    assert graph.outputs[0].shape == (3,)
-
-
 def test_what_one_inference_says_is_not_asked_again():
     """Each value was assigned by itself, and whoever read it was asked again before its own turn."""
 

@@ -6,19 +6,16 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from graphwright.errors import ArgumentError, GraphError
+from graphwright.errors import ArgumentError
 from graphwright.ir.constants import tensor_attribute
 from graphwright.ir.graph import DTYPES, Graph
 from graphwright.ir.verify import verify
 from graphwright.ir.walk import backward_reachable
 from graphwright.source.load import load
-from graphwright.source.shape_inference import infer_output_shapes
 from graphwright.source.variable_values import variable_values
 from graphwright.source.write import write
 from tests.corpus.graphs import CORPUS
 from tests.corpus.serving import by_loading, by_session
-
-FLOAT = DTYPES["float32"]
 
 
 def negated(graph: Graph) -> Graph:
@@ -83,16 +80,6 @@ def test_a_graph_with_collections():
     assert load(ours) is ours
 
 
-@pytest.mark.parametrize("name", ["graph.pb", "graph.pbtxt"])
-def test_a_graph_def_by_its_suffix(name, tmp_path):
-    with tf.Graph().as_default() as graph:
-        tf.identity(tf.compat.v1.placeholder(tf.float32, [2], name="x"), name="y")
-    write(load(graph.as_graph_def()), tmp_path / name)
-    again = load(tmp_path / name)
-    assert [n.name for n in again] == ["x", "y"]
-    assert again["y"].outputs[0].shape == (2,)
-
-
 # Shapes
 
 
@@ -132,24 +119,6 @@ def test_shapes_follow_constants_and_variables_from_outside():
     assert ours["y"].outputs[0].shape == (4, 3)
 
 
-def test_shapes_behind_reference_variables(tmp_path):
-    graph = load(CORPUS["tf1_variables"](tmp_path).path)
-    for node in graph.nodes:
-        graph.refresh_shapes([node])
-        assert [v.shape for v in node.outputs] == [v.last_shape for v in node.outputs]
-    assert graph["weight"].outputs[0].shape == (3, 2)
-    graph.refresh_shapes([n for n in graph if n.op_type in ("ApplyMomentum", "Assign", "Identity")])
-    assert all(n.outputs[0].shape is not None for n in graph if n.op_type in ("ApplyMomentum", "Assign"))
-
-
-def test_what_tensorflow_refuses_is_said():
-    g = Graph("g")
-    x = g.add_node("Placeholder", "x", attrs={"dtype": FLOAT}, output_types=[(FLOAT, (2, 3))])
-    y = g.add_node("MatMul", "y", inputs=[x.outputs[0]] * 2, attrs={"T": FLOAT}, output_types=[(FLOAT, None)])
-    with pytest.raises(GraphError, match="TensorFlow refuses"):
-        infer_output_shapes([y])
-
-
 # Variables
 
 
@@ -169,8 +138,3 @@ def test_values_of_variables_are_those_of_a_session(name, tmp_path):
             if tensor.dtype == tf.resource:
                 tensor = tf.raw_ops.ReadVariableOp(resource=tensor, dtype=served.get_operation_by_name(node_name).get_attr("dtype"))
             assert np.array_equal(session.run(tensor), values[node_name]), node_name
-
-
-def test_graphs_without_variables_have_no_values(tmp_path):
-    assert variable_values(load(CORPUS["frozen_graph"](tmp_path).path)) == {}
-    assert variable_values(Graph()) == {}

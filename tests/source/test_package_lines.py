@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import pytest
 import tensorflow as tf
 
 import graphwright as gw
@@ -38,8 +37,3 @@ def test_a_picture_of_a_function_or_a_graph_says_who_made_what() -> None:
     assert [found[name].rpartition("/")[2] for name in ("Relu", "Sum")] == [f"test_package_lines.py:{first + k} scored" for k in (2, 3)]
     line = first_graph.__code__.co_firstlineno + 3
     assert _lines(graph_view(gw.load(first_graph()), "g"))["y"].endswith(f"test_package_lines.py:{line} first_graph")
-
-
-@pytest.mark.parametrize("target", [lambda: first_graph().as_graph_def(), lambda: gw.Graph("mine")])
-def test_what_was_read_from_elsewhere_has_no_lines(target: Any) -> None:
-    assert not _lines(graph_view(gw.load(target()), "g"))

@@ -159,7 +159,7 @@ def test_a_function_runs_without_its_graph():
 @pytest.mark.parametrize("asked", ["0", "1", ""])
 def test_whether_onednn_is_used_is_told_as_tensorflow_does(asked):
     code = (
-        "from graphwright.analyze.workspace import onednn_enabled; told = onednn_enabled()\n"
+        "from graphwright.ops.machine import onednn_enabled; told = onednn_enabled()\n"
         "from tensorflow.python.util import _pywrap_util_port as port; assert told == port.IsMklEnabled(), told"
     )
     environment = {key: value for key, value in os.environ.items() if key != "TF_ENABLE_ONEDNN_OPTS"}
@@ -234,12 +234,25 @@ def test_the_program_that_xla_compiles():
     assert [computation.name for computation in module.computations]
 
 
-def test_grappler_estimates_a_peak():
+def test_collections_have_messages():
+    assert private.collection_message("variables").__name__ == "VariableDef"
+    assert private.collection_message("mine") is None
+
+
+def test_specs_are_encoded():
+    encoded = private.encoded_structure(((), {"x": tf.TensorSpec([2], tf.int32, "x")}))
+    assert encoded.tuple_value.values[1].dict_value.fields["x"].tensor_spec_value.dtype == tf.int32.as_datatype_enum
+
+
+def test_grappler_rewrites_a_graph():
     with tf.Graph().as_default() as graph:
-        y = tf.nn.relu(tf.ones([1024])) + 1.0
+        x = tf.compat.v1.placeholder(tf.float32, [4])
+        y = tf.identity(tf.pow(x, 2.0), "y")
         meta_graph = tf.compat.v1.train.export_meta_graph(graph=graph)
-    meta_graph.collection_def["train_op"].node_list.value.append(y.name)
-    assert max(private.grappler_peaks(meta_graph).values()) >= 4096
+    meta_graph.collection_def["train_op"].node_list.value.append(y.op.name)
+    config = tf.compat.v1.ConfigProto()
+    config.graph_options.rewrite_options.min_graph_nodes = -1
+    assert [node.op for node in private.optimized_by_grappler(meta_graph, config).node if node.op in ("Pow", "Square")] == ["Square"]
 
 
 def test_eager_execution_where_graphs_are_built():

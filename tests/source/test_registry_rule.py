@@ -6,15 +6,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import graphwright.editor as gde
 from graphwright.errors import GraphError
 from graphwright.ir.edit import add_placeholder, insert_after, insert_before
-from graphwright.ir.edit.outline import outline
 from graphwright.ir.graph import Graph
 from graphwright.ir.text import from_text, to_text
 from graphwright.source.load import load
-from graphwright.source.private_tensorflow import registered_ops
 from graphwright.source.write import write
+from tests.ir.outlined import outlined
 
 
 @pytest.fixture
@@ -56,7 +54,7 @@ REFUSED = {
 
 
 def _body(graph):
-    outline([graph["product"]], "inner")
+    outlined([graph["product"]], "inner")
     return graph.functions["inner"].body
 
 
@@ -106,18 +104,6 @@ def test_attributes_defaults_and_outputs_follow_from_the_inputs(graph):
     assert half.attrs["DstT"] == half.outputs[0].dtype
 
 
-def test_ops_that_nobody_knows_stay_possible_on_purpose(graph):
-    with pytest.raises(GraphError, match="op_rule = None"):
-        insert_after(last(graph), "OfMyLibrary")
-    rule, graph.op_rule = graph.op_rule, None
-    first = insert_after(last(graph), "OfMyLibrary", attrs={"depth": 3})
-    graph.op_rule = rule
-    second = insert_after(first.outputs[0], "OfMyLibrary", output_types=[(tf.float32, [2, 2])])  # the graph has one already
-    assert second.inputs[0].producer is first
-    with pytest.raises(GraphError, match="the outputs of OfMyLibrary are unknown"):
-        insert_after(first.outputs[0], "OfMyLibrary")
-
-
 def test_invented_ops_are_taken_where_no_registry_is_asked():
     graph = from_text('graph "g"\n%x = Anything() : float32[2]\n')
     assert insert_after(graph.value("x"), "Else").op_type == "Else"
@@ -125,27 +111,3 @@ def test_invented_ops_are_taken_where_no_registry_is_asked():
         "Anything", "a b", attrs={"T": tf.float32, "k": [np.int64(1)]}, output_types=[("float32", tf.TensorShape(None))]
     )
     assert (made.attrs["T"].name, made.attrs["k"], made.outputs[0].shape) == ("float32", (1,), None)
-
-
-def test_the_words_of_the_editor_ask_the_same():
-    g = gde.Graph()
-    a = gde.make_const(g, "a", np.float32([1.0]))
-    before = to_text(g.ir)
-    for refused in (
-        lambda: g.add_node("a b", "Neg"),
-        lambda: g.rename_node("a", "b c"),
-        lambda: a.add_attr("dtipe", tf.float32),
-        lambda: a.replace_attr("dtype", "flot32"),
-    ):
-        with pytest.raises(ValueError, match=r"no node called|no attribute|type is expected"):
-            refused()
-    assert to_text(g.ir) == before
-    node = g.add_node("n", "Neg")
-    node.add_attr("T", "float32")
-    node.set_inputs([a.output(0)])
-    node.infer_outputs()
-    assert (node.get_attr("T"), node.output(0).shape.as_list()) == (tf.float32, [1])
-
-
-def test_the_registry_is_listed():
-    assert {"MatMul", "Neg", "PartitionedCall"} <= set(registered_ops())

@@ -7,8 +7,8 @@ import tensorflow as tf
 import graphwright as gw
 from graphwright.errors import UnsupportedError
 from graphwright.ir.edit import clone
-from graphwright.ir.edit.outline import outline
 from graphwright.ir.text import from_text, to_text
+from tests.ir.outlined import outlined
 
 v1 = tf.compat.v1
 OLD_OP = "BatchNormWithGlobalNormalization"
@@ -66,18 +66,6 @@ def test_an_old_frozen_graph_runs_after_it_was_written(versions, tmp_path):
     np.testing.assert_allclose(run(read(tmp_path / "edited.pb")), EXPECTED, rtol=1e-6)
 
 
-def test_tensorflow_refuses_the_op_in_a_new_graph(tmp_path):
-    """What all this is for; and what `write` says of it."""
-    with pytest.raises(tf.errors.UnimplementedError, match="not available in GraphDef version"):
-        run(old_graph_def(tf.version.GRAPH_DEF_VERSION))
-    graph = gw.load(old_graph_def(tf.version.GRAPH_DEF_VERSION))
-    with pytest.raises(UnsupportedError, match="only in graphs before version 9, and this one has"):
-        gw.write(graph, tmp_path / "new.pb")
-    graph.versions = (8, 0)  # as the message proposes
-    gw.write(graph, tmp_path / "new.pb")
-    np.testing.assert_allclose(run(read(tmp_path / "new.pb")), EXPECTED, rtol=1e-6)
-
-
 def test_what_is_merged_has_the_older_producer(tmp_path):
     old, new = gw.load(old_graph_def(8, min_consumer=3)), gw.load(tf.Graph())
     new.versions = (2000, 5)
@@ -89,24 +77,12 @@ def test_what_is_merged_has_the_older_producer(tmp_path):
     assert empty.versions == (8, 3)
 
 
-def test_jobs_keep_old_graphs_running(tmp_path):
-    graph = gw.load(old_graph_def(0))
-    clone([graph["norm"]], scope="again")
-    gw.write(graph, tmp_path / "twice.pb")
-    np.testing.assert_allclose(run(read(tmp_path / "twice.pb"), "again/norm:0"), -EXPECTED, rtol=1e-6)
-    graph = gw.load(old_graph_def(0))
-    gw.convert_weights(graph, "bfloat16", smallest=1)
-    gw.write(graph, tmp_path / "small.pb")
-    assert read(tmp_path / "small.pb").versions.producer == 0
-    np.testing.assert_allclose(run(read(tmp_path / "small.pb")), EXPECTED, rtol=1e-2)
-
-
 def test_an_old_op_in_a_function_is_refused(tmp_path):
     graph = gw.load(old_graph_def(8))
-    outline([graph["norm"]], "norm_function")
+    outlined([graph["norm"]], "norm_function")
     with pytest.raises(UnsupportedError, match="functions run under the version"):
         gw.write(graph, tmp_path / "new.pb")
     graph = gw.load(old_graph_def(8))
-    outline([graph["y"]], "function")  # of a new op
+    outlined([graph["y"]], "function")  # of a new op
     gw.write(graph, tmp_path / "new.pb")
     np.testing.assert_allclose(run(read(tmp_path / "new.pb"), "function:0"), EXPECTED, rtol=1e-6)

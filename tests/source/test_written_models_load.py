@@ -7,7 +7,6 @@ import tensorflow as tf
 import graphwright as gw
 from graphwright.errors import ArgumentError, GraphError
 from graphwright.ir.edit import prune
-from graphwright.ir.edit.outline import outline
 from graphwright.source.files import load_callable
 from graphwright.source.private_tensorflow import message_class
 from graphwright.source.variable_values import variable_values
@@ -15,6 +14,7 @@ from graphwright.transform.convert_dtype import convert_weights
 from graphwright.transform.fold_batch_norms import fold_batch_norms
 from graphwright.transform.freeze_variables import freeze_variables
 from graphwright.transform.strip_training import strip_training
+from tests.ir.outlined import outlined
 
 v1 = tf.compat.v1
 FEEDS = {"x": [[1.0, 2.0]], "ids": [2]}
@@ -91,7 +91,7 @@ def test_a_description_that_misses_a_name_leaves_and_one_that_can_do_without_sta
     graph = gw.load(model)
     reads = [node for node in graph if node.op_type == "ReadVariableOp" and node.inputs[0].name == "w:0"]
     for k, node in enumerate(reads):
-        outline([node], f"read_{k}")
+        outlined([node], f"read_{k}")
     graph.collections["variables"].items[1].refs.pop("initial_value_name")
     gw.write(graph, tmp_path / "model")
     np.testing.assert_array_equal(served(tmp_path / "model"), served(model))
@@ -111,12 +111,6 @@ def test_variables_that_nothing_would_restore_are_refused(model, tmp_path):
     strip_training(graph, keep_variables=False)
     gw.write(graph, tmp_path / "model")
     np.testing.assert_allclose(served(tmp_path / "model"), served(model), rtol=1e-6)
-
-
-def test_an_unedited_model_is_written_as_it_was_read(model, tmp_path):
-    gw.write(gw.load(model), tmp_path / "model")
-    assert variable_defs(tmp_path / "model")[0].snapshot_name == "w/Read/ReadVariableOp:0"
-    np.testing.assert_array_equal(served(tmp_path / "model"), served(model))
 
 
 def test_a_model_with_the_optimizer_state_of_keras_2_is_run_without_it(tmp_path):

@@ -28,25 +28,12 @@ def conv_transpose(x, b):
     return tf.nn.conv2d_transpose(image, random(2, 2, 3, 1), [b, 6, 4, 3], 2)
 
 
-def conv_transpose_3d(x, b):
-    return tf.nn.conv3d_transpose(tf.reshape(x, [b, 1, 3, 2, 1]), random(1, 2, 2, 3, 1), [b, 1, 6, 4, 3], [1, 1, 2, 2, 1])
-
-
 def tiled(x, b):
     return tf.concat([x, tf.tile(tf.constant([[1.0, 2.0]]), [b, 1])], 1)
 
 
 def repeated(x, b):
     return tf.reshape(tf.repeat(x, 3, axis=0), [b * 3, 6]) @ W
-
-
-def repeated_constant(x, b):
-    return x + tf.repeat(tf.constant(TABLE[:1]), b, axis=0)
-
-
-def scattered(x, b):
-    ids = tf.expand_dims(tf.range(b), 1)
-    return tf.scatter_nd(ids, x * 2.0, [b, 6])
 
 
 def ensured(x, b):
@@ -56,10 +43,6 @@ def ensured(x, b):
 def random_shape(x, b):
     noise = tf.random.stateless_uniform([b, 6], [1, 2])
     return x + tf.cast(noise > 2.0, tf.float32)
-
-
-def stateful_random_shape(x, b):
-    return x + tf.cast(tf.random.normal([b, 6]) > 99.0, tf.float32)
 
 
 def one_hot_of_the_batch(x, b):
@@ -74,10 +57,6 @@ def masked_sequence(x, b):
 
 def eye(x, b):
     return tf.reduce_max(x @ tf.transpose(x) - 9.0 * tf.eye(b), 1)
-
-
-def folded_eye(x, b):
-    return tf.reduce_max(x @ tf.transpose(x) - 9.0 * tf.constant(np.eye(b, dtype=np.float32)), 1)
 
 
 def zeros(x, b):
@@ -107,31 +86,13 @@ def mean_by_hand(x, b):
     return x - tf.reduce_sum(x, 0) / b + tf.reduce_sum(x * x) * (1.0 / (b * 6))
 
 
-def covariance_by_hand(x, b):
-    return x @ (tf.transpose(x) @ x / b)
-
-
 def gathered_by_rows(x, b):
     best = tf.argmax(x, 1, output_type=tf.int32)
     return tf.gather_nd(x, tf.stack([tf.range(b), best], 1))
 
 
-def gathered_flat(x, b):
-    best = tf.argmax(x, 1, output_type=tf.int32)
-    return tf.gather(tf.reshape(x, [b * 6]), tf.range(b) * 6 + best)
-
-
-def updated(x, b):
-    ids = tf.constant([[k] for k in range(b)])
-    return tf.tensor_scatter_nd_update(tf.zeros([b, 6]), ids, x * 3.0)
-
-
 def mapped(x, b):
     return tf.map_fn(lambda row: tf.reduce_sum(row**2) * tf.ones([3]), x)
-
-
-def mapped_pairs(x, b):
-    return tf.map_fn(lambda pair: pair[0] * tf.cast(pair[1], tf.float32), (x, tf.range(b)), fn_output_signature=tf.float32)
 
 
 def scanned(x, b):
@@ -210,15 +171,12 @@ def other_sizes_alike(x, b):
     return classes + tf.reduce_sum(shares, 1) / 5.0 + tf.gather(TABLE[:, :5], tf.range(5))[0]
 
 
-SERVED = (
-    conv_transpose, conv_transpose_3d, tiled, repeated, repeated_constant, scattered, ensured, random_shape, stateful_random_shape,
-    one_hot_of_the_batch, masked_sequence, eye, folded_eye, zeros, whole_slice, halves, ranges, cropped, mean_by_hand, covariance_by_hand,
-    gathered_by_rows, gathered_flat, updated, mapped, mapped_pairs, scanned, recurrent, in_a_branch, time_major, as_long_as_the_batch,
-    gradient, looped_rows, sorted_examples, called_in_a_branch, pieces, split_rows, other_sizes_alike,
+QUICK = (conv_transpose, tiled, eye, whole_slice, cropped, mean_by_hand, mapped, in_a_branch, pieces, time_major, halves)
+SLOW = (
+    repeated, ensured, random_shape, one_hot_of_the_batch, masked_sequence, zeros, ranges, gathered_by_rows, scanned, recurrent,
+    as_long_as_the_batch, gradient, looped_rows, sorted_examples, called_in_a_branch, split_rows, other_sizes_alike,
 )  # fmt: skip
-
-
-MEANS = {mean_by_hand, covariance_by_hand, gradient}
+MEANS = {mean_by_hand, gradient}
 
 
 def traced(function, batch):
@@ -256,34 +214,9 @@ def check_sizes(function, load, *sizes):
             np.testing.assert_allclose(served(graph, x), wanted, rtol=1e-4, atol=1e-5, err_msg=f"{load.__name__} {size} {batch}")
 
 
-QUICK = {
-    conv_transpose,
-    tiled,
-    scattered,
-    eye,
-    whole_slice,
-    cropped,
-    mean_by_hand,
-    updated,
-    mapped,
-    in_a_branch,
-    pieces,
-    time_major,
-    halves,
-}
-
-
-@pytest.mark.parametrize("function", [pytest.param(f, marks=[] if f in QUICK else pytest.mark.slow, id=f.__name__) for f in SERVED])
+@pytest.mark.parametrize("function", [*QUICK, *(pytest.param(f, marks=pytest.mark.slow) for f in SLOW)], ids=lambda f: f.__name__)
 def test_each_size_follows_the_batch(function):
-    check_sizes(function, frozen if SERVED.index(function) % 2 else of_function, None)
-
-
-@pytest.mark.slow
-@pytest.mark.thorough
-@pytest.mark.parametrize("function", SERVED, ids=lambda f: f.__name__)
-def test_each_size_follows_the_batch_in_other_files(function):
-    check_sizes(function, of_function if SERVED.index(function) % 2 else frozen, None, 10)
-    check_sizes(function, frozen if SERVED.index(function) % 2 else of_function, 1)
+    check_sizes(function, frozen if (*QUICK, *SLOW).index(function) % 2 else of_function, None)
 
 
 def own_rows(x):

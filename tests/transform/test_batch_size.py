@@ -10,7 +10,6 @@ pytest.importorskip("tensorflow")
 import tensorflow as tf
 
 import graphwright as gw
-from graphwright.source.variable_values import variable_values
 from graphwright.transform.batch_size import change_batch_size
 from tests.transform.serving import inferring, random, serve, traced
 
@@ -85,13 +84,3 @@ def test_other_constants_that_begin_with_the_same_number_stay():
     x = random(3, 4, 2)
     np.testing.assert_allclose(serve(graph, {"x": x})["output_0"], serve(original, {"x": x})["output_0"], rtol=1e-6)
     assert serve(graph, {"x": x[:1]})["output_0"].shape == (1, 4, 3)
-
-
-def test_variables_of_a_function_are_no_inputs():
-    weight = tf.Variable(random(2, 3))
-    concrete = tf.function(lambda x: tf.reshape(x @ weight, [4, 3])).get_concrete_function(tf.TensorSpec([4, 2], tf.float32, name="x"))
-    graph = gw.load(concrete)
-    change_batch_size(graph, 7)
-    assert gw.freeze_variables(graph, variable_values(graph)) == 1
-    x = random(7, 2)
-    np.testing.assert_allclose(serve(graph, {"x": x})["output_0"], x @ weight.numpy(), rtol=1e-6)

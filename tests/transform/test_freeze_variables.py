@@ -12,7 +12,6 @@ import tensorflow as tf
 import graphwright as gw
 from graphwright.errors import ArgumentError, UnsupportedError
 from graphwright.ir.text import from_text, to_text
-from graphwright.source.variable_values import variable_values
 from graphwright.transform.freeze_variables import freeze_variables
 from tests.transform.serving import built, random, serve
 
@@ -182,16 +181,6 @@ def test_a_variable_in_a_loop_and_a_branch_of_tf1():
     np.testing.assert_allclose(got, h, rtol=1e-5)
 
 
-def test_what_a_function_captured():
-    weight, table = tf.Variable(random(4, 3)), tf.Variable(random(5, 4))
-    function = tf.function(lambda k: tf.gather(table, k) @ weight)
-    graph = gw.load(function.get_concrete_function(tf.TensorSpec([None], tf.int32, name="k")))
-    with pytest.raises(ArgumentError, match="2 variables have no value"):
-        freeze_variables(graph, {})
-    assert freeze_variables(graph, variable_values(graph)) == 2
-    np.testing.assert_allclose(serve(graph, {"k": np.array([1, 4])})["output_0"], table.numpy()[[1, 4]] @ weight.numpy(), rtol=1e-5)
-
-
 def test_where_no_outputs_are_stated_all_that_nothing_reads_stays():
     def build():
         x = v1.placeholder(tf.float32, [None, 4], name="x")
@@ -235,21 +224,3 @@ def test_variables_of_texts_beside_a_vocabulary(tmp_path):
         expected = model(tf.constant(x))
         found = served(x=tf.constant(x))
         assert {key: value.numpy().tolist() for key, value in found.items()} == {k: v.numpy().tolist() for k, v in expected.items()}
-
-
-@pytest.mark.parametrize("use_resource", [True, False])
-def test_values_that_are_texts(use_resource):
-    def graph():
-        def build():
-            with v1.variable_scope("", use_resource=use_resource):
-                tf.strings.join([v1.placeholder(tf.string, [2], "x"), v1.get_variable("v", [2], tf.string)], name="y")
-
-        return built(build, inputs={"x": "x:0"}, outputs={"y": "y:0"})
-
-    for value in (["a", "b\0"], [b"a", b"b\0"], np.array(["a", "b\0"], object), tf.constant(["a", "b\0"])):
-        frozen = graph()
-        assert freeze_variables(frozen, {"v": value}) == 1
-        assert serve(frozen, {"x": ["1", "2"]})["y"].tolist() == [b"1a", b"2b\0"]
-    for value, message in (([1, 2], "dtype int64, the variable string"), (["a"], "has shape")):
-        with pytest.raises(ArgumentError, match=message):
-            freeze_variables(graph(), {"v": value})

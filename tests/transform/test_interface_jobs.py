@@ -11,14 +11,12 @@ import tensorflow as tf
 
 from graphwright.errors import ArgumentError
 from graphwright.ir.text import to_text
-from graphwright.ir.verify import verify
 from graphwright.transform.batch_size import change_batch_size
-from graphwright.transform.extract_submodel import extract_submodel
 from graphwright.transform.merge_models import merge_models
 from graphwright.transform.rename_interface import rename_inputs, rename_outputs
 from graphwright.transform.replace_op_type import replace_op_type
 from graphwright.transform.strip_training import strip_training
-from tests.transform.serving import built, inferring, random, serve, traced
+from tests.transform.serving import built, random, serve, traced
 
 pytestmark = pytest.mark.tensorflow
 v1 = tf.compat.v1
@@ -62,25 +60,6 @@ class TestRename:
 
 
 class TestBatchSize:
-    @staticmethod
-    def fixed():
-        def build():
-            x = v1.placeholder(tf.float32, [1, 2, 6], name="x")
-            y = tf.reshape(x, [1, 12])
-            z = tf.linalg.matmul(y, random(12, 4, seed=1))
-            tf.reshape(z, [1, 2, 2], name="y")
-
-        return built(build, inputs={"x": "x:0"}, outputs={"y": "y:0"})
-
-    @pytest.mark.parametrize("size", [None, 5])
-    def test_a_fixed_size_is_freed_or_changed(self, size):
-        graph = inferring(self.fixed())
-        change_batch_size(graph, size)
-        assert graph.inputs[0].shape == (size, 2, 6)
-        x = random(5, 2, 6, seed=4)
-        rows = [serve(self.fixed(), {"x": row[None]})["y"][0] for row in x]
-        np.testing.assert_allclose(serve(graph, {"x": x})["y"], rows, rtol=1e-6)
-
     def test_a_free_size_is_fixed(self):
         graph = two_ends()
         assert change_batch_size(graph, 2) == 2
@@ -138,34 +117,6 @@ class TestStripTraining:
         assert to_text(graph) == before
 
 
-class TestExtract:
-    def test_the_part_between_two_tensors(self):
-        graph = two_ends()
-        before = to_text(graph)
-        part = extract_submodel(graph, {"h": "hidden", "b": "b"}, {"d": "difference:0"})
-        assert to_text(graph) == before
-        assert {n.name for n in part} == {"hidden", "b", "difference"}
-        np.testing.assert_array_equal(serve(part, {"h": A, "b": B})["d"], A - B)
-        head = extract_submodel(graph, ["a"], ["hidden"])
-        np.testing.assert_array_equal(serve(head, {"a": A})["hidden"], np.maximum(A, 0))
-
-    def test_an_input_that_is_also_needed_is_named(self):
-        with pytest.raises(ArgumentError, match="also depend on 'b'"):
-            extract_submodel(two_ends(), ["hidden"], ["difference"])
-
-    def test_inside_a_function(self):
-        def function(x):
-            h = tf.nn.relu(x, name="h")
-            return tf.negative(h, name="z")
-
-        graph = traced(function, tf.TensorSpec([None, 3], tf.float32, "x"))
-        call = next(n.name for n in graph if n.op_type == "PartitionedCall")
-        part = extract_submodel(graph, {"h": f"{call}/h"}, {"z": "output_0"})
-        verify(graph)
-        assert any(n.op_type == "PartitionedCall" for n in graph)
-        np.testing.assert_array_equal(serve(part, {"h": A})["z"], -A)
-
-
 class TestMerge:
     @staticmethod
     def second():
@@ -173,16 +124,6 @@ class TestMerge:
             tf.multiply(v1.placeholder(tf.float32, [None, 3], name="a"), v1.placeholder(tf.float32, [], name="factor"), name="scaled")
 
         return built(build, inputs={"a": "a:0", "factor": "factor:0"}, outputs={"scaled": "scaled:0"})
-
-    def test_one_behind_the_other(self):
-        first, second = two_ends(), self.second()
-        texts = to_text(first), to_text(second)
-        merged = merge_models(first, second, connect={"a": "d"})
-        assert (to_text(first), to_text(second)) == texts
-        assert list(merged.signatures["serving_default"].inputs) == ["a", "b", "factor"]
-        result = serve(merged, {"a": A, "b": B, "factor": 3.0})
-        assert list(result) == ["scaled"]
-        np.testing.assert_array_equal(result["scaled"], (np.maximum(A, 0) - B) * np.float32(3))
 
     def test_what_does_not_fit(self):
         with pytest.raises(ArgumentError, match="no input 'nobody'"):

@@ -83,19 +83,6 @@ def test_what_several_wait_for_stands_once() -> None:
     assert [node.op_type for node in graph].count("NoOp") == 1
 
 
-@pytest.mark.parametrize(("remembered", "edges"), [(8192, 0), (4, 1)])
-def test_what_lies_far_behind_is_forgotten_and_gets_an_edge(monkeypatch: pytest.MonkeyPatch, remembered: int, edges: int) -> None:
-    """Of a chain of ten beside a node, the last one surely waits for the third: with room for four bits that is said again."""
-    monkeypatch.setattr("graphwright.transform.keep_order._REMEMBERED", remembered)
-    graph = Graph()
-    beside = add(graph, "beside", "Add", [])
-    nodes = [add(graph, "n0", "Add", [])]
-    for k in range(1, 10):
-        nodes.append(add(graph, f"n{k}", "Add", [nodes[-1]]))
-    keep_order(graph, [(node,) for node in (beside, *nodes)], [()] * 10 + [((3,),)])
-    assert control_edges(graph) == edges
-
-
 @pytest.mark.parametrize("op_type", ["Shape", "If"])
 def test_a_path_that_need_not_be_waited_for_counts_for_nothing(op_type: str) -> None:
     """The shape of a tensor may be folded, and one result of a branch may be there before another: a -> question -> b says nothing."""

@@ -11,12 +11,11 @@ import tensorflow as tf
 
 import graphwright as gw
 from graphwright.errors import UnsupportedError
-from graphwright.ir.constants import add_constant
 from graphwright.ir.edit.library import bodies, reached_functions
 from graphwright.ir.text import from_text
 from graphwright.ir.traits.effects import Purity
 from graphwright.ir.verify import verify
-from graphwright.transform.known_branches import _known, take_known_branches
+from graphwright.transform.known_branches import take_known_branches
 from graphwright.transform.strip_training import strip_training
 from tests.transform.serving import built, random, serve
 
@@ -96,16 +95,6 @@ def test_dropout_and_batch_norm_of_tf1(switches, tmp_path, flag, resource):
     assert not np.array_equal(updated, mean)
 
 
-@pytest.mark.parametrize("name", ["training", "training:0"])
-def test_a_default_that_no_signature_states(switches, tmp_path, name):
-    path = saved_tf1(tmp_path / "a", lambda: v1.placeholder_with_default(False, [], "training"), True, stated=False)
-    graph = gw.load(path)
-    strip_training(graph, constants={name: False})
-    assert not {"Switch", "Merge", "RandomUniform"} & op_types(graph)
-    gw.write(graph, tmp_path / "b")
-    np.testing.assert_array_equal(run_tf1(str(tmp_path / "b"), {"x": X})[0], run_tf1(path, {"x": X})[0])
-
-
 def nested():
     """Branches in branches, predicates that are computed, one of data, a loop in a branch, and one around a branch."""
     x = v1.placeholder(tf.float32, [3, 4], name="x")
@@ -143,17 +132,6 @@ def test_branches_in_branches_and_loops(switches, feeds, partial):
     assert [n.name for n in decided if n.op_type == "Enter" and n.name.startswith("cond_1/")] == [] or feeds["train"]
     rest = {key: value for key, value in feeds.items() if key not in given}
     np.testing.assert_array_equal(serve(decided, {"x": X, **rest})["y"], expected)
-
-
-def test_simplify_takes_them_too(switches):
-    graph = built(nested, inputs={"x": "x:0", "train": "train:0", "fine": "fine:0"}, outputs={"y": "y:0"})
-    expected = serve(graph, {"x": X, "train": True, "fine": 3})["y"]
-    for name, value in (("train", True), ("fine", np.int32(3))):
-        constant = add_constant(graph, f"{name}/constant", np.array(value))
-        graph.replace_uses(graph[name].outputs[0], constant)
-    assert gw.simplify(graph).found["branches"] > 5
-    assert not {"Tanh", "Sinh", "Exp", "Sin", "Cos"} & op_types(graph)
-    np.testing.assert_array_equal(serve(graph, {"x": X, "train": False, "fine": 0})["y"], expected)
 
 
 SWITCHES = """
@@ -199,25 +177,6 @@ def test_what_somebody_asks_for_stays(kept):
     assert [node for node in held if node not in graph.nodes] == []
     assert graph["live"].inputs[0].producer.op_type == "Identity"
     assert take_known_branches(graph, Purity(graph, {}), kept=held) == 0
-
-
-@pytest.mark.parametrize(
-    ("dtype", "terms", "limit", "decided"),
-    [
-        ("float32", [0.1, 0.2], 0.3, True),  # 0.1 + 0.2 <= 0.3 in float32, not in double precision
-        ("float64", [0.1, 0.2], 0.3, False),
-        ("int32", [2**31 - 1, 1], 0, None),  # it overflows
-        ("int32", [1, 1], 2, True),
-    ],
-)
-def test_predicates_are_computed_in_their_precision(dtype, terms, limit, decided):
-    with tf.Graph().as_default() as live:
-        a, b, c = (tf.constant(number, dtype) for number in (*terms, limit))
-        tf.less_equal(a + b, c, name="p")
-    graph = gw.load(live)
-    assert _known(graph["p"].outputs[0]) is decided
-    with v1.Session(graph=live) as session:
-        assert decided is None or session.run("p:0") == decided
 
 
 class Model(tf.Module):

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -134,26 +132,6 @@ def test_variables_with_the_same_name_keep_their_own_values(make_first: Make, ma
     assert_same(answer, {DEFAULT: {"y": apart[0]}, f"second_{DEFAULT}": {"y": apart[1]}})
 
 
-def adds(w: tf.Variable) -> Any:
-    return tf.function(lambda x: {"y": x + w}, input_signature=[tf.TensorSpec([], name="x")])
-
-
-def test_no_value_is_in_the_graph(tmp_path):
-    size = 50_000
-    folders: list[Path] = []
-    for k in range(2):
-        module = tf.Module()
-        module.w = w = tf.Variable(tf.fill([size], float(k)))
-        module.call = adds(w)
-        tf.saved_model.save(module, str(tmp_path / str(k)), signatures=module.call)
-        folders.append(tmp_path / str(k))
-    merged = merge_models(*map(load, folders))
-    write(merged, tmp_path / "merged")
-    assert (tmp_path / "merged" / "saved_model.pb").stat().st_size < size
-    assert sum(f.stat().st_size for f in (tmp_path / "merged" / "variables").iterdir()) > 2 * 4 * size
-    assert sorted(float(v[0]) for v in variable_values(merged).values()) == [0.0, 1.0]
-
-
 def test_the_second_model_is_a_child_of_the_first(tmp_path):
     merged = merge_models(load(tf2(tmp_path / "a", 1)), load(tf2(tmp_path / "b", 2)), scope="tail")
     loaded = tf.saved_model.load(written_far_away(merged, tmp_path))
@@ -257,20 +235,6 @@ def test_a_session_saves_and_restores_both(make_first: Make, make_second: Make, 
     assert_same(by_loading(path, feeds), expected)
 
 
-@pytest.mark.slow  # starts another process
-def test_saved_model_cli(tmp_path):
-    merged = merge_models(load(tf2(tmp_path / "a", 1)), load(tf1(tmp_path / "b", 2)), connect={"x": "y"})
-    path = written_far_away(merged, tmp_path)
-    np.save(tmp_path / "x.npy", X)
-    program = "from tensorflow.python.tools.saved_model_cli import main; main()"
-    arguments = ["run", "--dir", str(path), "--tag_set", "serve", "--signature_def", DEFAULT, "--inputs", f"x={tmp_path / 'x.npy'}"]
-    done = subprocess.run(
-        [sys.executable, "-c", program, *arguments, "--outdir", str(tmp_path)], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert_same({DEFAULT: {"y": np.load(tmp_path / "y.npy")}}, by_session(path, {DEFAULT: {"x": X}}))
-
-
 def test_reference_variables_do_not_fit_into_tf2(tmp_path):
     first, second = tf1_with_references(tmp_path / "a", 1), tf2(tmp_path / "b", 2)
     for pair in ((first, second), (second, first)):
@@ -315,22 +279,6 @@ def test_a_part_of_that_name(tmp_path):
     with pytest.raises(ArgumentError, match="a part called 'second' already"):
         merge_models(load(tmp_path / "a"), load(tf2(tmp_path / "b", 2)))
     assert "tail/w" in variable_values(merge_models(load(tmp_path / "a"), load(tmp_path / "b"), scope="tail"))
-
-
-def test_partitioned_variables(tmp_path):
-    with tf.Graph().as_default(), v1.Session() as session:
-        x = v1.placeholder(tf.float32, [None, 4], name="x")
-        halves = v1.fixed_size_partitioner(2)
-        w = v1.get_variable("w", [4, 4], initializer=v1.random_normal_initializer(seed=5), partitioner=halves, use_resource=True)
-        y = tf.matmul(x, w, name="y")
-        session.run(v1.global_variables_initializer())
-        v1.saved_model.simple_save(session, str(tmp_path / "parts"), {"x": x}, {"y": y})
-    merged = merge_models(load(tmp_path / "parts"), load(tmp_path / "parts"), connect={"x": "y"})
-    x = random(2, 4, seed=6)
-    once = by_session(tmp_path / "parts", {DEFAULT: {"x": x}})[DEFAULT]["y"]
-    twice = by_session(tmp_path / "parts", {DEFAULT: {"x": once}})
-    path = written_far_away(merged, tmp_path, tmp_path / "parts")
-    assert_same(by_session(path, {DEFAULT: {"x": x}}), twice)
 
 
 @pytest.mark.parametrize("scope", ["..", "a/../b", "/a", "a b", ""])

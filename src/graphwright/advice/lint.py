@@ -17,11 +17,7 @@ _NAMED = 3  # nodes of one finding
 
 
 def lint(traced: TracedStep, flat: FlatStep) -> tuple[Finding, ...]:
-    """Return all findings about a step.
-
-    Args:
-        flat: its flat graph, as it was traced.
-    """
+    """Return all findings about a step with its flat graph."""
     return (*parameters_of(traced).warnings, *_unused_inputs(traced, flat), *_open_dimensions(traced, flat.graph))
 
 

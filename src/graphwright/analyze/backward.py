@@ -30,18 +30,7 @@ _HAND_ON = SAME_BUT_FOR_TYPE | WHOLE_READS
 
 
 def backward_nodes(graph: Graph) -> frozenset[Node]:
-    """Return the nodes that depend on the gradient of the loss; empty for a graph without a backward pass.
-
-    >>> from graphwright.ir.graph import DTYPES
-    >>> f32 = (DTYPES["float32"], (8,))
-    >>> g = Graph()
-    >>> x = g.add_node("Placeholder", "x", output_types=[f32]).outputs[0]
-    >>> y = g.add_node("Relu", "y", inputs=[x], output_types=[f32]).outputs[0]
-    >>> d = g.add_node("ReluGrad", "d", inputs=[y, y], output_types=[f32])
-    >>> g.outputs = [y]
-    >>> [n.name for n in backward_nodes(g)]
-    ['d']
-    """
+    """Return the nodes that depend on the gradient of the loss; empty for a graph without a backward pass."""
     gradients, read = gradient_side(graph)
     results = _find_results(graph, gradients, read)
     seeds = _find_seeds(graph, gradients, results)

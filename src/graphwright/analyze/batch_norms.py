@@ -29,14 +29,6 @@ def unkept_batch_norms(body: Graph, nodes: Iterable[Node]) -> list[Node]:
     Args:
         body: a graph or the body of a function.
         nodes: those of it that run.
-
-    >>> from graphwright.ir.graph import DTYPES
-    >>> g = Graph()
-    >>> x, c = ((DTYPES["float32"], (8, 4, 4, 3)), (DTYPES["float32"], (3,)))
-    >>> inputs = [g.add_node("Placeholder", f"p{k}", output_types=[t]).outputs[0] for k, t in enumerate((x, c, c, c, c))]
-    >>> norm = g.add_node("FusedBatchNormV3", "bn", inputs=inputs, attrs={"is_training": True}, output_types=[x, c, c, c, c, c])
-    >>> unkept_batch_norms(g, g.nodes)
-    [<Node bn = FusedBatchNormV3(p0:0, p1:0, p2:0, p3:0, p4:0)>]
     """
     results = frozenset(body.outputs)
     unkept: list[Node] = []

@@ -62,13 +62,7 @@ OWN_KEY = "a collection of the user's own"
 
 @dataclass(frozen=True, slots=True)
 class CollectionSummary:
-    """A collection in words.
-
-    Attributes:
-        key: its key in the graph.
-        meaning: its purpose.
-        items: names of variables, operations and tensors; texts and numbers as they are.
-    """
+    """A collection in words; items are names of variables, operations and tensors, texts and numbers."""
 
     key: str
     meaning: str
@@ -77,13 +71,7 @@ class CollectionSummary:
 
 @dataclass(frozen=True, slots=True)
 class VariableEntry:
-    """A variable in a collection.
-
-    Attributes:
-        name: the name in its `VariableDef`, without ":0".
-        value: the handle or reference in the graph; None if it is gone.
-        part_of: the name of the partitioned variable that it is a part of, or "".
-    """
+    """A variable in a collection: its handle or reference in the graph, if it is there, and the partitioned variable around it, or ""."""
 
     name: str
     value: Value | None
@@ -91,13 +79,7 @@ class VariableEntry:
 
 
 def summarize_collections(graph: Graph) -> dict[str, CollectionSummary]:
-    """Return a summary of every collection of a graph, by key.
-
-    >>> g = Graph()
-    >>> g.collections["mine"] = Collection("ints", [3, 4])
-    >>> summarize_collections(g)["mine"].items
-    ('3', '4')
-    """
+    """Return a summary of every collection of a graph, by key."""
     summaries: dict[str, CollectionSummary] = {}
     for key in sorted(graph.collections):
         items = tuple(_name_of(item) for item in graph.collections[key].items)

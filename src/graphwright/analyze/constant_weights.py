@@ -5,8 +5,6 @@ convolution, a side of a product, the rows of a lookup), or if it has several el
 bias, a scale).
 """
 
-from collections.abc import Mapping
-
 from graphwright.analyze.parameters import Parameter, make_parameter
 from graphwright.analyze.variable_access import function_arguments
 from graphwright.ir.constants import constant_array
@@ -15,24 +13,8 @@ from graphwright.ir.edit.library import bodies, reached_functions
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits.arithmetic import COMBINES_TWO, LOOKUPS, is_batch_norm
 from graphwright.ir.traits.values import forwards_several, is_constant
+from graphwright.ops.catalog import WEIGHT_PASSES, WEIGHTS
 
-EVERY = -1
-_SLOTS: Mapping[str, tuple[int, ...]] = {
-    **dict.fromkeys(("MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "SparseMatMul"), (0, 1)),
-    **dict.fromkeys(("Conv2D", "Conv3D", "Conv", "DepthwiseConv2dNative", "Dilation2D", "BiasAdd", "BiasAddV1"), (1,)),
-    **dict.fromkeys(("Conv2DBackpropInput", "Conv3DBackpropInputV2", "DepthwiseConv2dNativeBackpropInput"), (1,)),
-    **dict.fromkeys(("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3", "_FusedBatchNormEx"), (1, 2, 3, 4)),
-    **dict.fromkeys(("_FusedConv2D", "_FusedConv3D", "_FusedMatMul", "_FusedDepthwiseConv2dNative"), tuple(range(1, 12))),
-    **dict.fromkeys(("Gather", "GatherV2", "GatherNd"), (0,)),
-    **dict.fromkeys(("Einsum", "BlockLSTM", "BlockLSTMV2", "LSTMBlockCell", "GRUBlockCell", "CudnnRNN", "CudnnRNNV3"), (EVERY,)),
-    **dict.fromkeys(("SparseTensorDenseMatMul",), (3,)),
-}
-_HANDS_ON = frozenset(
-    "Identity IdentityN Cast Reshape Transpose Dequantize Squeeze ExpandDims Enter QuantizeV2 Bitcast Split SplitV ConcatV2 Pack "
-    "Unpack StridedSlice Slice Tile BroadcastTo Neg Rsqrt StopGradient RightShift LeftShift BitwiseAnd BitwiseOr BitwiseXor "
-    "SpaceToBatchND BatchToSpaceND "
-    "FakeQuantWithMinMaxVars FakeQuantWithMinMaxVarsPerChannel FakeQuantWithMinMaxArgs UniformDequantize".split()
-)
 _PACKED = frozenset({"RightShift", "BitwiseAnd"})
 _NUMBERS = ("float", "bfloat", "complex", "qint", "quint", "int8", "uint8", "int16", "uint16", "int4", "uint4", "int2", "uint2")
 _LIMIT = 64
@@ -40,15 +22,7 @@ _LIMIT = 64
 
 
 def find_constant_weights(graph: Graph) -> list[Parameter]:
-    """Return the weights among the constants of a graph and of its functions.
-
-    >>> from graphwright.ir.graph import DTYPES
-    >>> g = Graph()
-    >>> x, w = (g.add_node(op, op, output_types=[(DTYPES["float32"], (8, 8))]).outputs[0] for op in ("Placeholder", "Const"))
-    >>> y = g.add_node("MatMul", "y", inputs=[x, w], output_types=[(DTYPES["float32"], (8, 8))])
-    >>> [(p.name, p.elements) for p in find_constant_weights(g)]
-    [('Const', 64)]
-    """
+    """Return the weights among the constants of a graph and of its functions."""
     weights: list[Parameter] = []
     reached = set(reached_functions(graph, graph.nodes))
     functions = {id(function.body): name for name, function in graph.functions.items() if name in reached}
@@ -98,7 +72,7 @@ def weight_use(value: Value, graph: Graph, elements: int | None = None) -> str |
                     notes["embedding"] = None
                 elif is_batch_norm(node) and use.index in (3, 4):
                     notes["moving average"] = None
-            elif node.op_type in _HANDS_ON and (use.index == 0 or node.op_type in ("IdentityN", "Pack", "ConcatV2")):
+            elif node.op_type in WEIGHT_PASSES and (use.index == 0 or node.op_type in ("IdentityN", "Pack", "ConcatV2")):
                 if node.op_type in _PACKED:
                     notes["packed"] = None
                 stack += node.outputs[use.index : use.index + 1] if forwards_several(node) else node.outputs
@@ -112,9 +86,9 @@ def weight_use(value: Value, graph: Graph, elements: int | None = None) -> str |
 
 
 def _takes_weight(node: Node, index: int, dtype: DType, *, is_many: bool) -> bool:
-    slots = _SLOTS.get(node.op_type)
+    slots = WEIGHTS.get(node.op_type)
     if slots is not None:
-        return index in slots or EVERY in slots
+        return index in slots or not slots
     if node.op_type.startswith("Quantized") and "Pool" not in node.op_type:
         return index == 1 or dtype.name.startswith("qint32")
     if node.op_type not in COMBINES_TWO or not is_many:

@@ -34,7 +34,6 @@ from graphwright.analyze.storages import SMALL_BYTES
 from graphwright.analyze.time_model import ASSUMED_ROOFS
 from graphwright.analyze.unknown_shapes import blame_unknown_shapes, reason_of
 from graphwright.analyze.variable_access import copied_bytes, copied_variables
-from graphwright.analyze.workspace import hidden_output_bytes, pads_by_itself, workspace_bytes
 from graphwright.errors import ErrorCode, UnknownShapeError
 from graphwright.ir.dtypes import format_shape
 from graphwright.ir.graph import Graph, Node, Value
@@ -46,6 +45,8 @@ from graphwright.ir.traits.values import INPUTS, input_behind, is_constant, only
 from graphwright.ir.traits.variables import REFERENCE_VARIABLES, is_read, reads_resource, resource_of, written_resources
 from graphwright.ir.traits.views import is_view
 from graphwright.ir.walk import consumers_of, in_order, reached, topological_order
+from graphwright.ops.pooling import hidden_output_bytes
+from graphwright.ops.scratch import pads_by_itself, scratch_bytes
 from graphwright.plan.model import Buffer, CostGraph, Task
 
 _JUNCTION_SIZE = 8  # a small node with more task dependencies than this becomes a task without bytes, to keep the edges few
@@ -83,7 +84,7 @@ def build_cost_graph(
     purity: Purity,
     time_of: TimeOf,
     *,
-    workspace_of: WorkspaceOf = workspace_bytes,
+    workspace_of: WorkspaceOf = scratch_bytes,
     loops: LoopCosts | None = None,
     gated: bool = False,
 ) -> TaskMap:
@@ -161,11 +162,7 @@ class _Builder:
         tasks, buffers = _renumbered([tasks[t] for t in order], buffers, renumber)
         members = [members[t] for t in order]
         costs = CostGraph(
-            tuple(tasks),
-            tuple(buffers),
-            tuple(range(len(tasks))),
-            resident_bytes=sum(self.resident.values()),
-            name=self.graph.name,
+            tuple(tasks), tuple(buffers), tuple(range(len(tasks))), resident_bytes=sum(self.resident.values()), name=self.graph.name
         )
         return TaskMap(
             self.graph,
@@ -429,18 +426,7 @@ class _Builder:
                 after |= {task_of[before]} if before in task_of else dependencies[before]
         after -= {index}
         after -= {producer for b in inputs if (producer := buffers[b].producer) is not None}
-        pairs: list[tuple[int, int]] = []
-        for node in nodes:
-            pairs += self._loop_pairs(node, buffer_of, buffers, index)
-        for node in nodes if len(nodes) == 1 else ():
-            roots = [self.roots[v] for v in node.inputs]
-            counts = Counter(roots)
-            for i, o in in_place_pairs(node):
-                source, target = buffer_of.get(roots[i]), buffer_of.get(node.outputs[o])
-                if source is None or target is None or counts[roots[i]] > 1 or buffers[source].producer is None:
-                    continue
-                if node.inputs[i].dtype == node.outputs[o].dtype and buffers[source].nbytes == buffers[target].nbytes:
-                    pairs.append((source, target))
+        pairs = [pair for node in nodes for pair in self._in_place(node, buffer_of, buffers, index, alone=len(nodes) == 1)]
         return Task(
             name=nodes[0].name,
             time=self.time_of(nodes),
@@ -459,15 +445,18 @@ class _Builder:
             yield root
             yield from self.loops.holds.get(root, ())
 
-    def _loop_pairs(self, node: Node, buffer_of: Mapping[Value, int], buffers: list[Buffer], task: int) -> list[tuple[int, int]]:
-        pairs: list[tuple[int, int]] = []
-        for i, o in self.loops.in_place.get(node, ()):
-            source, target = buffer_of.get(self.roots[node.inputs[i]]), buffer_of.get(node.outputs[o])
+    def _in_place(
+        self, node: Node, buffer_of: Mapping[Value, int], buffers: list[Buffer], task: int, *, alone: bool
+    ) -> Iterator[tuple[int, int]]:
+        counts, of_loop = Counter(self.roots[v] for v in node.inputs), self.loops.in_place.get(node)
+        for i, o in of_loop or (in_place_pairs(node) if alone else ()):
+            before, after = node.inputs[i], node.outputs[o]
+            source, target = buffer_of.get(self.roots[before]), buffer_of.get(after)
             if source is None or target is None or buffers[source].producer in (None, task):
                 continue
-            if buffers[source].nbytes >= buffers[target].nbytes:
-                pairs.append((source, target))
-        return pairs
+            larger = buffers[source].nbytes - buffers[target].nbytes
+            if larger >= 0 if of_loop else not larger and before.dtype == after.dtype and counts[self.roots[before]] == 1:
+                yield source, target
 
     def _task_order(self, tasks: list[Task], buffers: list[Buffer], members: list[tuple[Node, ...]]) -> list[int]:
         """Return the original order of the tasks; a group takes the place of its last node, as far as dependencies allow."""
@@ -497,24 +486,14 @@ def _updated_references(graph: Graph) -> set[Value]:
 def _renumbered(tasks: list[Task], buffers: list[Buffer], new: Mapping[int, int]) -> tuple[list[Task], list[Buffer]]:
     moved = [replace(task, after=tuple(sorted(new[t] for t in task.after))) for task in tasks]
     return moved, [
-        replace(
-            b,
-            producer=None if b.producer is None else new[b.producer],
-            killed_by=None if b.killed_by is None else new[b.killed_by],
-        )
+        replace(b, producer=None if b.producer is None else new[b.producer], killed_by=None if b.killed_by is None else new[b.killed_by])
         for b in buffers
     ]
 
 
 def _readers(value: Value) -> list[Node]:
-    readers: list[Node] = []
-    stack = [value]
-    while stack:
-        for node in stack.pop().consumers:
-            readers.append(node)
-            if is_view(node):
-                stack += node.outputs
-    return readers
+    behind_views = reached([value], lambda value: (v for node in value.consumers if is_view(node) for v in node.outputs))
+    return [node for view in behind_views for node in view.consumers]
 
 
 def _reaches(first: Node, last: Node, position: Mapping[Node, int]) -> bool:

@@ -4,7 +4,7 @@ It is fitted to its sizes at a base binding and, for each symbol, at two binding
 symbols differ checks it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
@@ -13,7 +13,7 @@ from typing import cast
 
 Dimension = int | str | None
 """A static size; an expression of free dimensions; None for what depends on data."""
-_POWERS = (1, 2, 3)
+_POWERS = (2, 3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,104 +52,86 @@ def fit_dimension(figures: Sequence[int | None], bindings: Bindings) -> Dimensio
     base, varied, check = sizes[0], sizes[1:-1], sizes[-1]
     if len(set(sizes)) == 1:
         return base
-    by_symbol = {symbol: (base, *varied[2 * k : 2 * k + 2]) for k, symbol in enumerate(bindings.symbols)}
-    changing = [symbol for symbol, seen in by_symbol.items() if len(set(seen)) > 1]
-    if len(changing) == 1:
-        symbol = changing[0]
-        points = dict(zip(bindings.sizes[symbol], by_symbol[symbol], strict=True)) | {bindings.checked[symbol]: check}
-        expression = _of_one(symbol, points)
-    else:
-        ways = (_product, _sum, _product_with_one_other)
-        expression = next((text for way in ways if (text := way(changing, by_symbol, bindings, check))), "")
-    return expression or f"f({', '.join(changing or bindings.symbols)})"
+    rows = {symbol: (base, *varied[2 * k : 2 * k + 2]) for k, symbol in enumerate(bindings.symbols)}
+    points = {symbol: dict(zip(bindings.sizes[symbol], row, strict=True)) for symbol, row in rows.items() if len(set(row)) > 1}
+    if len(points) == 1:
+        [symbol] = points
+        points[symbol][bindings.checked[symbol]] = check
+    fits = (way(points) for way in ((_of_one, _product) if len(points) == 1 else (_product, _sum)))
+    text = next((fit.text for fit in fits if fit is not None and fit.value(bindings.checked) == check), "")
+    return text or f"f({', '.join(points or bindings.symbols)})"
 
 
-def _of_one(symbol: str, points: Mapping[int, int]) -> str:
-    return _affine(symbol, points) or _power(symbol, points) or _rounded(symbol, points)
+@dataclass(frozen=True, slots=True)
+class _Fit:
+    text: str
+    value: Callable[[Mapping[str, int]], int]
 
 
-def _affine(symbol: str, points: Mapping[int, int]) -> str:
-    (a, at_a), (b, at_b) = list(points.items())[:2]
-    slope = Fraction(at_b - at_a, b - a)
-    constant = at_a - slope * a
-    if slope.denominator != 1 or any(constant + slope * size != figure for size, figure in points.items()):
-        return ""
-    return _written([(int(slope), symbol)], int(constant))
+_Points = Mapping[str, Mapping[int, int]]
+"""By symbol, the figures at its sizes, while the other symbols keep their base."""
 
 
-def _power(symbol: str, points: Mapping[int, int]) -> str:
-    for power in _POWERS[1:]:
-        factors = {Fraction(figure, size**power) for size, figure in points.items()}
+def _of_one(points: _Points) -> _Fit | None:
+    [(symbol, figures)] = points.items()
+    return _sum(points) or _power(symbol, figures) or _rounded(symbol, figures)
+
+
+def _power(symbol: str, figures: Mapping[int, int]) -> _Fit | None:
+    for power in _POWERS:
+        factors = {Fraction(figure, size**power) for size, figure in figures.items()}
         if len(factors) == 1 and (factor := factors.pop()).denominator == 1:
-            return _written([(int(factor), f"{symbol}^{power}")], 0)
-    return ""
+            return _Fit(_written([(int(factor), f"{symbol}^{power}")], 0), lambda sizes, power=power: int(factor) * sizes[symbol] ** power)
+    return None
 
 
-def _rounded(symbol: str, points: Mapping[int, int]) -> str:
+def _rounded(symbol: str, figures: Mapping[int, int]) -> _Fit | None:
     """Fit floor((size + shift) / divisor), as strides and padding make it; written with ceil if possible."""
-    ordered = sorted(points.items())
+    ordered = sorted(figures.items())
     (first, at_first), (last, at_last) = ordered[0], ordered[-1]
     if at_last <= at_first:
-        return ""
+        return None
     guess = Fraction(last - first, at_last - at_first)
     for divisor in range(max(2, int(guess * Fraction(3, 4))), int(guess * Fraction(4, 3)) + 2):
         low = max(divisor * figure - size for size, figure in ordered)
         high = min(divisor * figure - size + divisor - 1 for size, figure in ordered)
-        if low > high:
-            continue
-        if low <= divisor - 1 <= high:
-            return f"ceil({symbol}/{divisor})"
-        shift = 0 if low <= 0 <= high else low
-        return f"floor({symbol}/{divisor})" if not shift else f"floor(({symbol} {'+' if shift > 0 else '-'} {abs(shift)})/{divisor})"
-    return ""
+        for shift in (divisor - 1, 0, low):
+            if low <= shift <= high:
+                inside = symbol if not shift else f"({symbol} {'+' if shift > 0 else '-'} {abs(shift)})"
+                text = f"ceil({symbol}/{divisor})" if shift == divisor - 1 else f"floor({inside}/{divisor})"
+                return _Fit(text, lambda sizes, shift=shift, divisor=divisor: (sizes[symbol] + shift) // divisor)
+    return None
 
 
-def _product(changing: Sequence[str], by_symbol: Mapping[str, tuple[int, ...]], bindings: Bindings, check: int) -> str:
-    factors: list[str] = []
-    factor, expected = Fraction(next(iter(by_symbol.values()))[0]), Fraction(check)
-    for symbol in changing:
-        seen, sizes = by_symbol[symbol], bindings.sizes[symbol]
-        for power in _POWERS:
-            if all(seen[k] * sizes[0] ** power == seen[0] * sizes[k] ** power for k in (1, 2)):
-                break
-        else:
-            return ""
-        factor /= sizes[0] ** power
-        expected /= bindings.checked[symbol] ** power
-        factors.append(symbol if power == 1 else f"{symbol}^{power}")
-    if not factors or factor != expected or factor.denominator != 1:
-        return ""
-    return _written([(int(factor), "*".join(factors))], 0)
+def _product(points: _Points) -> _Fit | None:
+    """Fit a product of expressions of one symbol each: `batch*ceil(x[1]/2)`."""
+    fits: list[_Fit] = []
+    factor = Fraction(1)
+    for symbol, figures in points.items():
+        common = gcd(*figures.values())
+        fit = _of_one({symbol: {size: figure // common for size, figure in figures.items()}})
+        if fit is None:
+            return None
+        first = next(iter(figures.values()))
+        factor = factor * Fraction(common, first) if fits else Fraction(common)
+        fits.append(fit)
+    if factor.denominator != 1:
+        return None
+    texts = [f"({fit.text})" if " " in fit.text and not fit.text.startswith(("ceil", "floor")) else fit.text for fit in fits]
+    text = "*".join([*[str(factor)] * (factor > 1), *texts])
+    return _Fit(text, lambda sizes: int(factor) * prod(fit.value(sizes) for fit in fits))
 
 
-def _product_with_one_other(changing: Sequence[str], by_symbol: Mapping[str, tuple[int, ...]], bindings: Bindings, check: int) -> str:
-    """Fit a product of symbols and one expression of another symbol: `batch*ceil(x[1]/2)`."""
-    plain = [s for s in changing if all(by_symbol[s][k] * bindings.sizes[s][0] == by_symbol[s][0] * bindings.sizes[s][k] for k in (1, 2))]
-    others = [s for s in changing if s not in plain]
-    if len(others) != 1 or not plain:
-        return ""
-    other, base, checked = others[0], prod(bindings.sizes[s][0] for s in plain), prod(bindings.checked[s] for s in plain)
-    if check % checked or any(figure % base for figure in by_symbol[other]):
-        return ""
-    points = dict(zip(bindings.sizes[other], (figure // base for figure in by_symbol[other]), strict=True))
-    points[bindings.checked[other]] = check // checked
-    common = gcd(*points.values())
-    text = _of_one(other, {size: figure // common for size, figure in points.items()})
-    factors = [str(common)] * (common > 1) + plain + [f"({text})" if " " in text and not text.startswith(("ceil", "floor")) else text]
-    return "*".join(factors) if text else ""
-
-
-def _sum(changing: Sequence[str], by_symbol: Mapping[str, tuple[int, ...]], bindings: Bindings, check: int) -> str:
-    constant, terms, expected = Fraction(next(iter(by_symbol.values()))[0]), list[tuple[int, str]](), Fraction(0)
-    for symbol in changing:
-        slopes = {Fraction(d - c, b - a) for (a, c), (b, d) in pairwise(zip(bindings.sizes[symbol], by_symbol[symbol], strict=True))}
+def _sum(points: _Points) -> _Fit | None:
+    constant, terms = Fraction(next(iter(next(iter(points.values())).values()))), list[tuple[int, str]]()
+    for symbol, figures in points.items():
+        slopes = {Fraction(d - c, b - a) for (a, c), (b, d) in pairwise(figures.items())}
         slope = slopes.pop()
         if slopes or slope.denominator != 1:
-            return ""
-        constant -= slope * bindings.sizes[symbol][0]
-        expected += slope * bindings.checked[symbol]
+            return None
+        constant -= slope * next(iter(figures))
         terms.append((int(slope), symbol))
-    return _written(terms, int(constant)) if terms and constant + expected == check else ""
+    return _Fit(_written(terms, int(constant)), lambda sizes: int(constant) + sum(slope * sizes[symbol] for slope, symbol in terms))
 
 
 def _written(terms: Sequence[tuple[int, str]], constant: int) -> str:

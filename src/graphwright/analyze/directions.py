@@ -24,7 +24,6 @@ from collections.abc import Set as AbstractSet
 from typing import Literal
 
 from graphwright.analyze.backward import backward_nodes, depending_on, gradient_side, updated_variables, updates_in_branches
-from graphwright.analyze.flops import flop_rule, node_flops
 from graphwright.ir.dtypes import Shape
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits.arithmetic import ADDS_BIAS, SUMS_OF_MANY
@@ -33,6 +32,7 @@ from graphwright.ir.traits.effects import is_collective, takes_from_stream
 from graphwright.ir.traits.gradients import factors, is_in_gradient_scope
 from graphwright.ir.traits.values import INPUTS
 from graphwright.ir.walk import topological_order
+from graphwright.ops.flops import flop_rule, node_flops
 
 Direction = Literal["forward", "backward", "optimizer"]
 
@@ -46,13 +46,6 @@ def find_directions(graph: Graph, backward: AbstractSet[Node] | None = None) -> 
 
     Args:
         backward: the nodes that depend on the gradient of the loss, if they are known.
-
-    >>> from graphwright.ir.graph import DTYPES
-    >>> g = Graph()
-    >>> x = g.add_node("Placeholder", "x", output_types=[(DTYPES["float32"], (8,))]).outputs[0]
-    >>> y = g.add_node("Relu", "y", inputs=[x], output_types=[(DTYPES["float32"], (8,))])
-    >>> find_directions(g)[y]
-    'forward'
     """
     backward = backward_nodes(graph) if backward is None else backward
     if not backward:
@@ -113,7 +106,6 @@ def _rows(shapes: Iterable[Shape]) -> set[Shape]:
 
 
 def _begins(node: Node, finished: AbstractSet[Shape]) -> bool:
-    """Return whether a node is arithmetic on a finished gradient."""
     if updated_variables(node) or node.op_type in BRANCHES:
         return True
     if node.op_type in _NORMS:

@@ -24,13 +24,14 @@ from functools import cache, cached_property
 
 from graphwright.analyze.cost import unknown_rounds
 from graphwright.analyze.executor_memory import Buffer, Constant, Memory, PeakState
-from graphwright.analyze.executor_order import CHEAP, QUICK_S, RUNS_TO_CHEAP, Numbered, execute, number_nodes
+from graphwright.analyze.executor_order import QUICK_S, RUNS_TO_CHEAP, Numbered, execute, number_nodes
 from graphwright.analyze.frames import count_frames
 from graphwright.ir.graph import Graph, Node
 from graphwright.ir.traits.control_flow import ENTERS, EXITS, MERGES, NEXT_ITERATIONS, is_loop_condition
 from graphwright.ir.traits.rounds import pushes
 from graphwright.ir.traits.values import RESULTS
 from graphwright.ir.walk import topological_order
+from graphwright.ops.catalog import CHEAP
 
 _EARLIER_STEPS = 2
 _DEAD_S = 6e-6
@@ -64,16 +65,6 @@ def simulate_executor(
 
     Raises:
         UnknownShapeError: the number of rounds of a loop that keeps something of each round is not known.
-
-    >>> from graphwright.ir.graph import DTYPES
-    >>> f32 = DTYPES["float32"]
-    >>> g = Graph()
-    >>> x = g.add_node("_Arg", "x", output_types=[(f32, (256,))]).outputs[0]
-    >>> a = g.add_node("Exp", "a", inputs=[x], output_types=[(f32, (256,))]).outputs[0]
-    >>> b = g.add_node("Exp", "b", inputs=[x], output_types=[(f32, (256,))]).outputs[0]
-    >>> state = simulate_executor(g, time_of=lambda n: 1.0, workspace_of=lambda n: 0, constant=lambda v: None, resident_bytes=1024)
-    >>> state.order, state.peak_bytes >= 2048
-    (('x', 'b', 'a'), True)
     """
     numbered, time_of = numbered or number_nodes(graph), cache(time_of)
 
@@ -112,7 +103,7 @@ class _Frame:
     parallel_iterations: int
     iterations: dict[int, _Iteration] = field(default_factory=dict[int, _Iteration])
     latest: int = 0
-    deferred: list[tuple[int, Buffer]] = field(default_factory=list[tuple[int, Buffer]])
+    deferred: list[tuple[int, Buffer | None]] = field(default_factory=list["tuple[int, Buffer | None]"])
     invariants: list[tuple[int, Buffer | None]] = field(default_factory=list["tuple[int, Buffer | None]"])
     dead_exits: list[int] = field(default_factory=list[int])
     is_open: bool = False
@@ -137,13 +128,7 @@ class _Running:
 class _Frames:
     """A `Propagator` (see `analyze.executor_order`) that moves buffers along the edges of a graph."""
 
-    def __init__(
-        self,
-        numbered: Numbered,
-        memory: Memory,
-        time_of: Callable[[Node], float],
-        earlier_runs: Counter[int],
-    ) -> None:
+    def __init__(self, numbered: Numbered, memory: Memory, time_of: Callable[[Node], float], earlier_runs: Counter[int]) -> None:
         self.runs = earlier_runs
         self.numbered = numbered
         self.memory = memory
@@ -252,10 +237,11 @@ class _Frames:
         else:
             self._activate(token.node, frame, iteration, outputs, token.dead, ready)
 
-    def _hold(self, place: list[tuple[int, Buffer]] | list[tuple[int, Buffer | None]], k: int, buffer: Buffer | None) -> None:
+    @staticmethod
+    def _hold(place: list[tuple[int, Buffer | None]], k: int, buffer: Buffer | None) -> None:
         if buffer is not None:
             buffer.refs += 1
-        place.append((k, buffer))  # type: ignore[arg-type]
+        place.append((k, buffer))
 
     def _activate(self, k: int, frame: _Frame, at: int, outputs: Sequence[Buffer | None], dead: bool, ready: list[Token]) -> None:
         iteration = frame.iterations[at]
@@ -332,8 +318,9 @@ class _Frames:
         frame.dead_exits.clear()
         deferred, frame.deferred = frame.deferred, []
         for k, buffer in deferred:
-            self._activate(k, frame, frame.latest, [buffer], False, ready)
-            self.memory.release(buffer)
+            self._activate(k, frame, frame.latest, [buffer], buffer is None, ready)
+            if buffer is not None:
+                self.memory.release(buffer)
         for k, invariant in frame.invariants:
             self._activate(k, frame, frame.latest, [invariant], invariant is None, ready)
 

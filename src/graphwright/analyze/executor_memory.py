@@ -29,7 +29,6 @@ from graphwright.analyze.batch_norms import is_gpu_scratch
 from graphwright.analyze.storages import PLACE_BYTES, Scalar, allocated_bytes
 from graphwright.analyze.trip_counts import compute, number_behind
 from graphwright.analyze.variable_access import copied_bytes, copied_variables
-from graphwright.analyze.workspace import HOW_COMPILED, hidden_output_bytes
 from graphwright.ir.dtypes import byte_count, format_shape
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits.arithmetic import in_place_pairs
@@ -37,6 +36,8 @@ from graphwright.ir.traits.control_flow import CALL_TYPES, FORWARDS_IN_TF1, MERG
 from graphwright.ir.traits.values import GIVEN, SAME_BUT_FOR_TYPE, forwards_several, index_behind
 from graphwright.ir.traits.variables import ASSIGNS_WHOLE_VALUE, is_read, updates_whole_value, written_references, written_resources
 from graphwright.ir.traits.views import is_view
+from graphwright.ops.pooling import hidden_output_bytes
+from graphwright.ops.scratch import HOW_COMPILED
 
 Constant = Callable[[Value], "np.ndarray[Any, Any] | None"]
 
@@ -371,24 +372,22 @@ class Memory:
         if first is None or first.items is None:
             return None
         if op == "TensorListPushBack":
-            changed = self._writable(first)
-            assert changed.items is not None
-            changed.items.append(None if inputs[1] is None else self._held(inputs[1]))
-            if len(changed.items) * PLACE_BYTES > changed.nbytes:
+            changed, items = self._writable(first, first.items)
+            items.append(None if inputs[1] is None else self._held(inputs[1]))
+            if len(items) * PLACE_BYTES > changed.nbytes:
                 self.live -= allocated_bytes(changed.nbytes)
                 changed.nbytes = 2 * changed.nbytes or PLACE_BYTES
                 self.live += allocated_bytes(changed.nbytes)
             return [changed]
         if op == "TensorListPopBack":
-            changed = self._writable(first)
-            assert changed.items is not None
-            last = changed.items.pop() if changed.items else None
+            changed, items = self._writable(first, first.items)
+            last = items.pop() if items else None
             return [changed, self._new(node.outputs[1], self._size(node.outputs[1])) if last is None else last]
         if op == "TensorListSetItem":
-            changed, index = self._writable(first), self._count(inputs[1], node)
-            assert changed.items is not None
-            changed.items += [None] * (index + 1 - len(changed.items))
-            before, changed.items[index] = changed.items[index], None if inputs[2] is None else self._held(inputs[2])
+            changed, items = self._writable(first, first.items)
+            index = self._count(inputs[1], node)
+            items += [None] * (index + 1 - len(items))
+            before, items[index] = items[index], None if inputs[2] is None else self._held(inputs[2])
             if before is not None:
                 self.release(before)
             return [changed]
@@ -412,11 +411,13 @@ class Memory:
         buffer.items = places
         return buffer
 
-    def _writable(self, source: Buffer) -> Buffer:
-        """Return the list if nobody else holds it, else a copy that shares its elements."""
+    def _writable(self, source: Buffer, items: list[Buffer | None]) -> tuple[Buffer, list[Buffer | None]]:
+        """Return the list if nobody else holds it, else a copy that shares its elements; and its elements."""
         if source.refs == 1:
-            return self._held(source)
-        return self._list([None if b is None else self._held(b) for b in source.items or ()])
+            return self._held(source), items
+        copy = self._list([None if b is None else self._held(b) for b in items])
+        assert copy.items is not None
+        return copy, copy.items
 
     def _add(self, lists: Sequence[Buffer], node: Node) -> Buffer:
         items: list[Buffer | None] = []

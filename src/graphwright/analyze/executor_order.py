@@ -28,14 +28,6 @@ from typing import Generic, Protocol, TypeVar
 from graphwright.ir.graph import Graph, Node
 from graphwright.ir.walk import in_order, order_of, producers_of
 
-CHEAP = frozenset(
-    "Identity IdentityN RefIdentity StopGradient PreventGradient Const _HostConst NoOp _Arg _DeviceArg _Retval _DeviceRetval Shape ShapeN "
-    "Rank Size Reshape Squeeze ExpandDims EnsureShape Switch RefSwitch Merge RefMerge Enter RefEnter Exit RefExit NextIteration "
-    "RefNextIteration LoopCond ControlTrigger Placeholder StridedSlice StridedSliceGrad BroadcastArgs BroadcastGradientArgs "
-    "ConcatOffset VarHandleOp PlaceholderWithDefault Snapshot DebugIdentity".split()
-)
-"""Op types whose kernels override `OpKernel::IsExpensive` to say no."""
-
 RUNS_TO_CHEAP = 92
 QUICK_S = 5.2e-6
 """A kernel below 8000 cycles counts as cheap when it has run so often: its estimate starts at 1e8 cycles and falls by a tenth a run.

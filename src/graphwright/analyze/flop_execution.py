@@ -8,28 +8,26 @@ limit. If neither constants nor one call (`Graph.example`) give its trip count, 
 predicate is a constant. The functions of a data set in the graph (`for x in dataset`) count once per element.
 """
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import isnan, nan
 
-from graphwright.analyze.flops import node_flops
 from graphwright.analyze.frames import choose_sides, count_frames, has_frames
 from graphwright.analyze.loop_execution import Constant, Executor, InferBody
 from graphwright.analyze.storages import Dense, Frame, Scalar, State, Storage, TensorList, number_of, without_number
-from graphwright.analyze.trip_counts import TripCount, counted_loop, follow_loop
+from graphwright.analyze.trip_counts import TripCount
 from graphwright.ir.edit.copying import copy_body
 from graphwright.ir.graph import Function, Graph, Node, Value
 from graphwright.ir.traits.control_flow import (
     FUNCTION_ATTRIBUTES,
     called_functions,
-    function_at,
     is_back_edge,
     is_call,
     is_control_flow,
     runs_over_data,
 )
 from graphwright.ir.walk import topological_order
+from graphwright.ops.flops import node_flops
 
 _FOLLOWED = 20_000  # nodes executed to follow the iterations of one loop one by one
 _LONGEST_LIST = 100_000
@@ -52,21 +50,13 @@ class Execution:
 
 
 def execute(graph: Graph, constant: Constant, *, infer_body: InferBody | None = None) -> Execution:
-    """Follow one execution of all nodes of the graph.
-
-    >>> from graphwright.ir.text import from_text
-    >>> g = from_text('graph "g"\\n%x = Const() : float32[4]\\n%y = Relu(%x:0) : float32[4]')
-    >>> execute(g, lambda value: None).times[g["y"]]
-    {<Node y = Relu(x:0)>: 1.0}
-    """
+    """Follow one execution of all nodes of the graph."""
     if not any(is_control_flow(n) or is_call(n, graph) or runs_over_data(n) for n in graph.nodes) and not has_frames(graph.nodes):
         return Execution({node: {node: 1.0} for node in graph.nodes})
     return _Follower(graph, constant, infer_body, graph.example).run()
 
 
 class _Follower(Executor):
-    """Executes to find which nodes run, not what they hold."""
-
     def __init__(self, graph: Graph, constant: Constant, infer_body: InferBody | None, example: Mapping[str, float]) -> None:
         super().__init__(graph, constant, infer_body, example)
         self.per_round: dict[str, float] = {}
@@ -97,13 +87,12 @@ class _Follower(Executor):
             inner = Frame()
             arguments = [states.get(v) or Dense(Storage(0), v.shape) for v in node.inputs]
             if counts is not None and any(is_back_edge(v, node) for v in node.inputs):  # its number is that of the first round only
-                outputs: list[State] = [Dense(Storage(0), v.shape) for v in node.outputs]
-                inner.executed.append((node, 1.0))
+                outputs = _blank(node.outputs)
+                inner.executed[node] = 1.0
             else:
                 outputs = self.execute(node, arguments, inner)
             states.update((v, self.with_sizes(v, state)) for v, state in zip(node.outputs, outputs, strict=False))
-            done[node] = ran_by_node = defaultdict[Node, float](float)
-            _add(ran_by_node, inner, 1)
+            done[node] = inner.executed
         if counts is None:
             return done
         for node, often in counts.times.items():
@@ -129,11 +118,9 @@ class _Follower(Executor):
         self._note(node, TripCount(int(self.example.get(node.name, 1)), "example" if is_known else "unknown"))
         for function in functions:
             if function is not None:
-                self._call(function, [Dense(Storage(0), v.shape) for v in function.body.inputs], inner)
-        ran = defaultdict[Node, float](float)
-        self._add_rounds(node, ran, inner)
-        frame.executed += ran.items()
-        return [Dense(Storage(0), v.shape) for v in node.outputs]
+                self._call(function, _blank(function.body.inputs), inner)
+        self._add_rounds(node, frame, inner)
+        return _blank(node.outputs)
 
     def _size(self, value: Value, arguments: Sequence[State]) -> int:
         del arguments
@@ -147,14 +134,14 @@ class _Follower(Executor):
 
     def _call(self, function: Function, arguments: Sequence[State], frame: Frame) -> list[State]:
         if function.name in self.calls:  # it calls itself: what it does is not followed
-            return [Dense(Storage(0), v.shape) for v in function.body.outputs]
+            return _blank(function.body.outputs)
         body = self._with_shapes(function, arguments).body
         states: dict[Value, State] = dict(zip(body.inputs, arguments, strict=True))
         parameters = {v.producer for v in body.inputs}
         self.calls.append(function.name)
         needed = [n for n in (topological_order(body) if has_frames(body.nodes) else body.nodes) if n not in parameters]
         for runs in self._run_nodes(needed, states).values():
-            frame.executed += runs.items()
+            frame.add_runs(runs)
         self.calls.pop()
         return [states.get(v) or Dense(Storage(0), v.shape) for v in body.outputs]
 
@@ -187,12 +174,12 @@ class _Follower(Executor):
         for function in known:
             inner = Frame()
             outputs = self._call(function, arguments[1:], inner)
-            results.append((_known_flops(dict(inner.executed)) if len(known) > 1 else 0.0, outputs, inner))
+            results.append((_known_flops(inner.executed) if len(known) > 1 else 0.0, outputs, inner))
         if not results:
-            frame.executed.append((node, 1.0))
-            return [Dense(Storage(0), v.shape) for v in node.outputs]
+            frame.executed[node] += 1
+            return _blank(node.outputs)
         _, outputs, costliest = max(results, key=lambda r: (isnan(r[0]), r[0]))
-        frame.executed += costliest.executed
+        frame.add_runs(costliest.executed)
         if len(results) > 1:
             self.branches[node.name] = tuple(cost for cost, _, _ in results)
             if len({tuple(number_of(s) for s in r[1]) for r in results}) > 1:
@@ -200,42 +187,36 @@ class _Follower(Executor):
         return outputs
 
     def _loop(self, node: Node, arguments: Sequence[State], frame: Frame) -> list[State]:
-        condition, body, loop = function_at(node, "cond", self.graph), function_at(node, "body", self.graph), counted_loop(node)
-        if condition is None or body is None or loop is None:
-            frame.executed.append((node, 1.0))
-            return [Dense(Storage(0), v.shape) for v in node.outputs]
-        trip, numbers = follow_loop(loop, [number_of(a) for a in arguments], self.constant_number)
-        if node.name in self.example and not self.calls:
-            trip = TripCount(int(self.example[node.name]), "example")
+        followed = self.follow(node, arguments)
+        if followed is None:
+            frame.executed[node] += 1
+            return _blank(node.outputs)
+        condition, body, trip, numbers = followed
         self._note(node, trip)
-        ran = defaultdict[Node, float](float)
         has_control_flow = any(is_control_flow(n) or is_call(n, body.body) for n in body.body.nodes)
         one_by_one = trip.kind in ("exact", "example") and trip.count * len(body.body) <= _FOLLOWED and has_control_flow
         state: list[State] = [replace(s, sizes=None) if isinstance(s, Dense) else s for s in arguments]
         if one_by_one:
             for _ in range(trip.count):
-                inner = Frame()
-                state = self._call(body, state, inner)
-                _add(ran, inner, 1)
+                state = self._call(body, state, frame)
         elif trip.count:
             inner = Frame()
             unchanging = [v is o for v, o in zip(body.body.inputs, body.body.outputs, strict=True)]
             first = [s if kept else without_number(s) for s, kept in zip(state, unchanging, strict=True)]
             after = self._call(body, first, inner)
-            self._add_rounds(node, ran, inner)
+            self._add_rounds(node, frame, inner)
             state = [_grown(before, s, trip.count) for before, s in zip(first, after, strict=True)]
         check = Frame()
         self._call(condition, arguments, check)
-        _add(ran, check, nan if trip.kind == "unknown" else trip.count + 1)
-        frame.executed += ran.items()
+        frame.add_runs(check.executed, nan if trip.kind == "unknown" else trip.count + 1)
         return [replace(s, number=number) if isinstance(s, Dense) else s for s, number in zip(state, numbers, strict=True)]
 
-    def _add_rounds(self, node: Node, ran: defaultdict[Node, float], inner: Frame) -> None:
+    def _add_rounds(self, node: Node, frame: Frame, inner: Frame) -> None:
         """Add what one round runs, times the number of rounds: nan if that is unknown, and then the FLOPs of one round are kept."""
         trip = self.trips_by_name[node.name]
         if trip.kind == "unknown":
-            self.per_round[node.name] = _known_flops(dict(inner.executed))
-        _add(ran, inner, nan if trip.kind == "unknown" else trip.count)
+            self.per_round[node.name] = _known_flops(inner.executed)
+        frame.add_runs(inner.executed, nan if trip.kind == "unknown" else trip.count)
 
     def _note(self, node: Node, trip: TripCount) -> None:
         former = self.trips_by_name.get(node.name)
@@ -245,9 +226,8 @@ class _Follower(Executor):
         self.trips_by_name[node.name] = trip
 
 
-def _add(ran: defaultdict[Node, float], frame: Frame, times: float) -> None:
-    for node, often in frame.executed:
-        ran[node] += often * times
+def _blank(values: Iterable[Value]) -> list[State]:
+    return [Dense(Storage(0), v.shape) for v in values]
 
 
 def _grown(before: State, after: State, count: int) -> State:

@@ -8,11 +8,11 @@ from typing import Any, Literal
 
 from graphwright.analyze.directions import Direction, find_directions, is_split_known
 from graphwright.analyze.flop_execution import Execution
-from graphwright.analyze.flops import flop_rule, node_flops
-from graphwright.analyze.traffic import bytes_moved
 from graphwright.ir.graph import Graph, Node
 from graphwright.ir.traits.control_flow import called_functions, is_call, is_control_flow
 from graphwright.ir.traits.values import COMPUTES_NOTHING
+from graphwright.ops.flops import flop_rule, node_flops
+from graphwright.ops.traffic import bytes_moved
 
 _KINDS: tuple[Direction | Literal["undivided"], ...] = ("forward", "backward", "optimizer", "undivided")
 UNKNOWN_DIRECTIONS = "not known: operations have names of gradients, which dataflow neither confirms nor refutes; the total is known"
@@ -55,14 +55,7 @@ class Tally:
 
 
 def tally(graph: Graph, execution: Execution, layer_of: Callable[[str], str], known: Mapping[Node, Direction] | None = None) -> Tally:
-    """Add up an execution of a flat graph; nodes in a loop belong to the loop's layer.
-
-    >>> from graphwright.analyze.flop_execution import execute
-    >>> from graphwright.ir.text import from_text
-    >>> g = from_text('graph "g"\\n%x = Const() : float32[4]\\n%y = Relu(%x:0) : float32[4]')
-    >>> tally(g, execute(g, lambda value: None), lambda name: name).whole.flops["forward"]
-    4.0
-    """
+    """Add up an execution of a flat graph; nodes in a loop belong to the loop's layer."""
     whole = Sums()
     per_op_type: dict[str, Sums] = defaultdict(Sums)
     per_layer: dict[str, Sums] = defaultdict(Sums)

@@ -59,16 +59,6 @@ def frame_names(graph: Graph) -> dict[Node, tuple[str, ...]]:
 
     Raises:
         GraphError: the graph has a cycle that is not a loop.
-
-    >>> from graphwright.ir.text import from_text
-    >>> g = from_text('''
-    ... graph "g"
-    ... %x = Placeholder() : float32[2]
-    ... %enter = Enter(%x:0) {frame_name = "loop"} : float32[2]
-    ... %out = Exit(%enter:0) : float32[2]
-    ... ''')
-    >>> list(frame_names(g).values())
-    [(), ('loop',), ()]
     """
     frames = _find_frames(topological_order(graph))
     names: dict[_Frame | None, tuple[str, ...]] = {None: ()}

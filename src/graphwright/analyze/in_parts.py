@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from graphwright.analyze.flop_rules.rule import UnknownSizeError, dims, output_size
-from graphwright.analyze.split_rules.rule import Dimensions
-from graphwright.analyze.split_rules.table import RULES
 from graphwright.ir.constants import Array, constant_array
 from graphwright.ir.graph import Node, Value
 from graphwright.ir.traits.arithmetic import LINEAR_IN, LINEAR_IN_ALL
 from graphwright.ir.traits.effects import makes_counter
 from graphwright.ir.traits.rounds import is_list
 from graphwright.ir.traits.values import origin
+from graphwright.ops.catalog import SPLITS
+from graphwright.ops.dimensions import Dimensions
+from graphwright.ops.sizes import UnknownSizeError, dims, output_size
 
 TERM = -1
 """Each part makes a term of a sum."""
@@ -65,17 +65,8 @@ def in_parts(node: Node, split: Sequence[int | None], wanted: int | None, batch:
     Args:
         split: per input, the axis along which it is split, or `TERM`.
         wanted: the axis along which the result is split, for a node without split inputs.
-
-    >>> from graphwright.ir.graph import DTYPES, Graph
-    >>> f32 = DTYPES["float32"]
-    >>> g = Graph()
-    >>> x, dy = (g.add_node("Placeholder", n, output_types=[(f32, (8, k))]).outputs[0] for n, k in (("x", 3), ("dy", 5)))
-    >>> dw = g.add_node("MatMul", "dw", inputs=[x, dy], attrs={"transpose_a": True}, output_types=[(f32, (3, 5))])
-    >>> found = in_parts(dw, [0, 0], None, 8)
-    >>> found.inputs, found.outputs == (TERM,)
-    ((0, 0), True)
     """
-    rule = RULES.get(node.op_type)
+    rule = SPLITS.get(node.op_type)
     if not node.outputs:
         return None
     if TERM in split:

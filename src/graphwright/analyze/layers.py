@@ -150,11 +150,7 @@ def unnumbered(name: str) -> str:
 
 
 def _is_operator(scope: tuple[str, ...], held: set[tuple[str, ...]]) -> bool:
-    """Whether TensorFlow opened a scope for an operator; not if a layer with variables has its name ("sub").
-
-    Args:
-        held: the scopes that hold variables, maybe without the models around their layers.
-    """
+    """Whether TensorFlow opened a scope for an operator; not if a layer that holds variables has its name ("sub")."""
     if not _OPERATOR_SCOPE.fullmatch(scope[-1]):
         return False
     path = tuple(map(unnumbered, scope))
@@ -169,11 +165,7 @@ def _is_another(scope: tuple[str, ...], scopes: set[tuple[str, ...]]) -> bool:
 
 
 def _keras_2_model(paths: Sequence[Sequence[str]], scopes: set[tuple[str, ...]], tops: set[str]) -> str:
-    """Return the scope of the model that Keras 2 wrote around its layers, or "".
-
-    Args:
-        tops: the first parts of the names of variables.
-    """
+    """Return the scope of the model that Keras 2 wrote around its layers, or ""; `tops` are the first parts of the names of variables."""
     if tops:
         around = {scope[0] for scope in scopes if len(scope) > 1 and scope[1] in tops} - tops
     else:

@@ -5,10 +5,7 @@ from dataclasses import dataclass
 from graphwright.ir.dtypes import DType
 from graphwright.ir.edit.library import bodies
 from graphwright.ir.graph import Graph, Node
-
-_FILLS = frozenset({"LookupTableImportV2", "LookupTableImport", "InitializeTableV2", "InitializeTable", "LookupTableInsertV2"})
-_FILLS_FROM_FILE = frozenset({"InitializeTableFromTextFileV2", "InitializeTableFromTextFile"})
-_FINDS = frozenset({"LookupTableFindV2", "LookupTableFind"})
+from graphwright.ops.data import FILLS_TABLE, FILLS_TABLE_FROM_FILE, FINDS_IN_TABLE
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,15 +24,7 @@ class LookupTable:
 
 
 def find_tables(graph: Graph) -> tuple[LookupTable, ...]:
-    """Return the tables that a graph and its functions create or capture.
-
-    >>> from graphwright.ir.graph import DTYPES
-    >>> g = Graph()
-    >>> attrs = {"key_dtype": DTYPES["string"], "value_dtype": DTYPES["int64"]}
-    >>> table = g.add_node("HashTableV2", "words", attrs=attrs, output_types=[(DTYPES["resource"], ())])
-    >>> find_tables(g)
-    (LookupTable(name='words', op_type='HashTableV2', key_dtype='string', value_dtype='int64', entries=None),)
-    """
+    """Return the tables that a graph and its functions create or capture."""
     tables: dict[str, LookupTable] = {}
     for body in bodies(graph):
         for node in body.nodes:
@@ -46,7 +35,7 @@ def find_tables(graph: Graph) -> tuple[LookupTable, ...]:
     for value in graph.inputs:
         if value.dtype.name != "resource":
             continue
-        lookup = next((c for c in value.consumers if c.op_type in _FINDS), None)
+        lookup = next((c for c in value.consumers if c.op_type in FINDS_IN_TABLE), None)
         if lookup is not None and len(lookup.inputs) > 1 and lookup.outputs:
             keys, values = lookup.inputs[1].dtype.name, lookup.outputs[0].dtype.name
             tables.setdefault(value.producer.name, LookupTable(value.producer.name, "captured table", keys, values, None))
@@ -57,10 +46,10 @@ def _table(node: Node, name: str) -> LookupTable:
     kinds = (node.attrs.get("key_dtype"), node.attrs.get("value_dtype"))
     entries: int | None = None
     for consumer in node.outputs[0].consumers:
-        shape = consumer.inputs[1].shape if consumer.op_type in _FILLS and len(consumer.inputs) > 1 else None
+        shape = consumer.inputs[1].shape if consumer.op_type in FILLS_TABLE and len(consumer.inputs) > 1 else None
         if shape and shape[0] is not None:
             entries = shape[0]
-        size = consumer.attrs.get("vocab_size") if consumer.op_type in _FILLS_FROM_FILE else None
+        size = consumer.attrs.get("vocab_size") if consumer.op_type in FILLS_TABLE_FROM_FILE else None
         if isinstance(size, int) and size > 0:
             entries = size
     keys, values = (kind.name if isinstance(kind, DType) else "not known" for kind in kinds)

@@ -7,7 +7,6 @@ from math import nan
 
 from graphwright.analyze.batch_norms import is_gpu_scratch
 from graphwright.analyze.body_peak import peak_in_order
-from graphwright.analyze.flops import node_flops
 from graphwright.analyze.storages import (
     PLACE_BYTES,
     Dense,
@@ -25,7 +24,6 @@ from graphwright.analyze.storages import (
 )
 from graphwright.analyze.trip_counts import Constant, TripCount, compute, counted_loop, follow_loop, number_behind
 from graphwright.analyze.variable_access import copied_bytes, copied_variables
-from graphwright.analyze.workspace import HOW_COMPILED, workspace_bytes
 from graphwright.errors import ErrorCode, UnknownShapeError
 from graphwright.ir.dtypes import Argument, DType, Numbers, Shape, byte_count, format_shape
 from graphwright.ir.graph import Function, Graph, Node, Value, Variable
@@ -43,6 +41,8 @@ from graphwright.ir.traits.control_flow import (
 from graphwright.ir.traits.values import index_behind, input_behind, is_constant, is_few_integers
 from graphwright.ir.traits.variables import is_read
 from graphwright.ir.traits.views import is_view
+from graphwright.ops.flops import node_flops
+from graphwright.ops.scratch import HOW_COMPILED, scratch_bytes
 
 InferBody = Callable[[Graph, Sequence[Argument]], Mapping[Value, Numbers]]
 
@@ -60,7 +60,7 @@ class Executor:
         infer_body: InferBody | None,
         example: Mapping[str, Scalar] | None = None,
         without: Mapping[Node, TripCount] | None = None,
-        compiled_bytes: Callable[[Node], int] = workspace_bytes,
+        compiled_bytes: Callable[[Node], int] = scratch_bytes,
     ) -> None:
         self.graph = graph
         self.compiled_bytes = compiled_bytes
@@ -99,7 +99,7 @@ class Executor:
                 )
         if runs_over_data(node):
             self.growing = self.growing or node
-        frame.executed.append((node, 1.0))
+        frame.executed[node] += 1
         if is_constant(node):
             return [self._constant(v) for v in node.outputs]
         if is_read(node) and node not in self.copying:
@@ -110,7 +110,7 @@ class Executor:
         if outputs is not None:
             return outputs
         if node not in self.workspaces:
-            self.workspaces[node] = workspace_bytes(node) + (copied_bytes(node) if node in self.copying and not is_read(node) else 0)
+            self.workspaces[node] = scratch_bytes(node) + (copied_bytes(node) if node in self.copying and not is_read(node) else 0)
         frame.workspace = max(frame.workspace, self.workspaces[node])
         number = compute(node.op_type, [number_of(a) for a in arguments])
         return [self._make(v, arguments, frame, number) for v in node.outputs]
@@ -259,7 +259,6 @@ class Executor:
         return TensorList(tuple(items), dtype)
 
     def _add(self, arguments: Sequence[State], value: Value, frame: Frame) -> TensorList:
-        """Add lists element by element; an element of one list only is forwarded."""
         lists = [a for a in arguments if isinstance(a, TensorList)]
         rows = [[e for e in row if e is not None] for row in itertools.zip_longest(*(a.items for a in lists))]
         sums = self._copy([row[0] if len(row) > 1 else None for row in rows], lists[0], value, frame).items
@@ -281,7 +280,7 @@ class Executor:
         """Execute a call that XLA compiles as one operation with results of its own."""
         inner = Frame()
         self._call(function, arguments, inner)
-        frame.executed += inner.executed
+        frame.add_runs(inner.executed)
         frame.workspace = max(frame.workspace, self.compiled_bytes(node))
         self.notes[HOW_COMPILED] = None
         return [self._make(v, arguments, frame) for v in node.outputs]
@@ -344,7 +343,7 @@ class Executor:
         outputs = [max(ways, key=size) for ways in zip(*(r[1] for r in sorted(results, key=lambda r: -r[0])), strict=True)]
         kept = storages_of(outputs)
         largest_flops = max((r[2] for r in results), key=lambda f: flops_of(f.executed) or 0.0)
-        frame.executed += largest_flops.executed
+        frame.add_runs(largest_flops.executed)
         frame.created.update({s: v for s, v in created.items() if s in kept})
         frame.workspace = max(frame.workspace, max(r[0] for r in results) - total_bytes(s for s in kept if s in created))
         if len({tuple(number_of(s) for s in r[1]) for r in results}) > 1:
@@ -360,12 +359,10 @@ class Executor:
         return total_bytes(frame.created)
 
     def _loop(self, node: Node, arguments: Sequence[State], frame: Frame) -> list[State]:
-        condition, body, loop = function_at(node, "cond", self.graph), function_at(node, "body", self.graph), counted_loop(node)
-        if condition is None or body is None or loop is None:
+        followed = self.follow(node, arguments)
+        if followed is None:
             return [self._make(v, arguments, frame) for v in node.outputs]
-        trip, _ = follow_loop(loop, [number_of(a) for a in arguments], self.constant_number)
-        if node.name in self.example and node.graph is self.graph:
-            trip = TripCount(int(self.example[node.name]), "example")
+        condition, body, trip, _ = followed
         is_known = trip.kind != "unknown"
         lengths = [len(s.items) for s in arguments if isinstance(s, TensorList)]
         rounds = trip.count if is_known else 2 + max(lengths, default=0)  # then what it holds is full, if it does not grow for ever
@@ -374,13 +371,12 @@ class Executor:
         before = state
         inner = Frame()
         worst = 0
-        times: dict[Node, float] = {}
+        rounds_run = Frame()  # rounds may differ: the last segment of a loop may be a short one
         for k in range(executed):
             inner = Frame()
             before, states = state, self._run(body, state, inner)
             state = [states[v] for v in body.body.outputs]
-            for executed_node, count in inner.executed:  # rounds may differ: the last segment of a loop may be a short one
-                times[executed_node] = times.get(executed_node, 0.0) + count
+            rounds_run.add_runs(inner.executed)
             if k in (0, executed - 1):
                 worst = max(worst, self._made_at_once(body, states, inner) + inner.workspace)
         if not is_known and _length(state) > _length(before):
@@ -394,22 +390,32 @@ class Executor:
             check = Frame()
             self._call(condition, arguments, check)
             often = trip.count if is_known else nan
-            frame.executed += [(n, c * often / executed) for n, c in times.items()]
-            frame.executed += [(n, c * (often + 1)) for n, c in check.executed]
+            frame.add_runs(rounds_run.executed, often / executed)
+            frame.add_runs(check.executed, often + 1)
         frame.created.update({s: node.outputs[0] for s in made if not s.resident})
-        inputs = storages_of(arguments)
-        ends = (total_bytes(inputs) + worst, total_bytes(storages_of(before)) + worst, total_bytes(storages_of(state)))
-        held = (total_bytes(inputs) + worst, total_bytes(inputs | storages_of(before)) + worst, total_bytes(inputs | storages_of(state)))
-        extra = max(0, max(held) - total_bytes(inputs | storages_of(state)))  # where others hold the inputs throughout
-        self.peaks[node] = (max(ends), extra)
-        # Inside a function, what this loop alone reads goes as it is replaced: its caller counts both, the old and the new.
-        alone = storages_of(s for v, s in zip(node.inputs, arguments, strict=True) if _has_single_reader(v)) - storages_of(state)
-        kept = inputs - alone
-        inside = (total_bytes(inputs) + worst, total_bytes(kept | storages_of(before)) + worst, total_bytes(kept | storages_of(state)))
-        frame.workspace = max(frame.workspace, max(inside) - total_bytes(inputs | storages_of(state)))
+        inputs, last, left = storages_of(arguments), storages_of(before), storages_of(state)
+
+        def most(held: set[Storage]) -> int:
+            return max(total_bytes(inputs) + worst, total_bytes(held | last) + worst, total_bytes(held | left))
+
+        after = total_bytes(inputs | left)
+        self.peaks[node] = (most(set()), max(0, most(inputs) - after))  # the second where others hold the inputs throughout
+        # Inside a function, the inputs that only this loop reads go as they are replaced: its caller counts both, the old and the new.
+        alone = storages_of(s for v, s in zip(node.inputs, arguments, strict=True) if _has_single_reader(v)) - left
+        frame.workspace = max(frame.workspace, most(inputs - alone) - after)
         if trip.kind != "exact":
             state = [without_number(s) for s in state]
         return state
+
+    def follow(self, node: Node, arguments: Sequence[State]) -> tuple[Function, Function, TripCount, tuple[Scalar | None, ...]] | None:
+        """Return the condition and the body of a loop, its rounds, and the numbers of its values at the end; None if one is unknown."""
+        condition, body, loop = function_at(node, "cond", self.graph), function_at(node, "body", self.graph), counted_loop(node)
+        if condition is None or body is None or loop is None:
+            return None
+        trip, numbers = follow_loop(loop, [number_of(a) for a in arguments], self.constant_number)
+        if node.name in self.example and node.graph is self.graph:
+            trip = TripCount(int(self.example[node.name]), "example")
+        return condition, body, trip, numbers
 
     def _note_trip(self, node: Node, trip: TripCount) -> None:
         former = self.trips.get(node)
@@ -432,10 +438,10 @@ def _length(states: Iterable[State]) -> int:
     return sum(item is not None for state in states if isinstance(state, TensorList) for item in state.items)
 
 
-def flops_of(executed: Iterable[tuple[Node, float]]) -> float | None:
+def flops_of(executed: Mapping[Node, float]) -> float | None:
     """Return the FLOPs of nodes that run so many times; None if one has no rule."""
     total = 0.0
-    for node, times in executed:
+    for node, times in executed.items():
         flops = node_flops(node)
         if flops is None:
             return None
@@ -444,7 +450,6 @@ def flops_of(executed: Iterable[tuple[Node, float]]) -> float | None:
 
 
 def _viewed(value: Value, source: Value, state: State) -> State:
-    """Return the state of a view of `source`: the same storage and number, in its own shape."""
     if not isinstance(state, Dense):
         return state
     is_same = value.shape == source.shape and (value.nbytes is not None or value.producer.op_type != "Reshape")

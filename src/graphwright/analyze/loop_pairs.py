@@ -44,11 +44,7 @@ class LoopPair:
 
 
 def find_pairs(graph: Graph, purity: Purity) -> tuple[list[LoopPair], dict[str, str]]:
-    """Return the pairs of a flat graph that can run in segments, and the reason why other loops that pop lists cannot, by name.
-
-    >>> find_pairs(Graph(), Purity(Graph(), {}))
-    ([], {})
-    """
+    """Return the pairs of a flat graph that can run in segments, and the reason why other loops that pop lists cannot, by name."""
     pairs: list[LoopPair] = []
     refused: dict[str, str] = {}
     for loop in graph.nodes:
@@ -68,11 +64,7 @@ def find_pairs(graph: Graph, purity: Purity) -> tuple[list[LoopPair], dict[str, 
 
 
 def loop_functions(graph: Graph, loop: Node) -> tuple[Graph, Graph]:
-    """Return the graphs of the condition and of the body of a loop.
-
-    Raises:
-        GraphError: one is not in the library.
-    """
+    """Return the graphs of the condition and of the body of a loop; raise `GraphError` if one is not in the library."""
     condition, body = function_at(loop, "cond", graph), function_at(loop, "body", graph)
     if condition is None or body is None:
         raise GraphError(f"a function of loop {loop.name!r} is not in the library", where=f"node {loop.name!r}")

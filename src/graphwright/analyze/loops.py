@@ -33,7 +33,6 @@ from graphwright.analyze.loop_execution import Constant, Executor, InferBody, fl
 from graphwright.analyze.storages import Dense, Frame, State, Storage, storages_of, total_bytes
 from graphwright.analyze.trip_counts import TripCount
 from graphwright.analyze.variable_access import find_accesses
-from graphwright.analyze.workspace import workspace_bytes
 from graphwright.errors import UnknownShapeError
 from graphwright.ir.dtypes import Shape
 from graphwright.ir.graph import Graph, Node, Value
@@ -43,6 +42,7 @@ from graphwright.ir.traits.values import is_constant
 from graphwright.ir.traits.variables import is_read, resource_of
 from graphwright.ir.traits.views import is_view
 from graphwright.ir.walk import topological_order
+from graphwright.ops.scratch import scratch_bytes
 
 _MEASURED = "those that depend on data are as in the example inputs, and other data may need more"
 _BOUNDED = "those that depend on data are upper bounds, with as many rows as there can be"
@@ -97,11 +97,7 @@ class LoopCosts:
 
 
 def loop_costs(
-    graph: Graph,
-    constant: Constant,
-    *,
-    infer_body: InferBody | None = None,
-    compiled_bytes: Callable[[Node], int] = workspace_bytes,
+    graph: Graph, constant: Constant, *, infer_body: InferBody | None = None, compiled_bytes: Callable[[Node], int] = scratch_bytes
 ) -> LoopCosts:
     """Return the costs of the control-flow nodes and lists of a flat graph with static shapes.
 
@@ -112,15 +108,6 @@ def loop_costs(
 
     Raises:
         UnknownShapeError: the size of a tensor inside a loop is unknown.
-
-    >>> from graphwright.ir.graph import DTYPES
-    >>> f32, variant = DTYPES["float32"], DTYPES["variant"]
-    >>> g = Graph()
-    >>> x = g.add_node("Placeholder", "x", output_types=[(f32, (8, 256))]).outputs[0]
-    >>> g.inputs = [x]
-    >>> rows = g.add_node("TensorListFromTensor", "rows", inputs=[x], output_types=[(variant, ())]).outputs[0]
-    >>> loop_costs(g, lambda value: None).variant_bytes[rows]  # 8 rows of 1,024 bytes, with their places and malloc's rounding
-    9472
     """
     if not any(is_control_flow(n) or runs_over_data(n) or any(v.dtype.name == "variant" for v in n.outputs) for n in graph.nodes):
         return LoopCosts()
@@ -148,7 +135,7 @@ class _Accounts(Executor):
         infer_body: InferBody | None,
         example: Mapping[str, float] | None = None,
         without: Mapping[Node, TripCount] | None = None,
-        compiled_bytes: Callable[[Node], int] = workspace_bytes,
+        compiled_bytes: Callable[[Node], int] = scratch_bytes,
     ) -> None:
         super().__init__(graph, constant, infer_body, example, without, compiled_bytes)
         self.states: dict[Value, State] = {}
@@ -171,7 +158,7 @@ class _Accounts(Executor):
         return LoopCosts(
             variant_bytes=own,
             workspace={n: self._workspace(n, own) for n in order if n in self.peaks},
-            flops={n: flops_of(items) for n, items in self.inside.items()},
+            flops={n: flops_of(dict(items)) for n, items in self.inside.items()},
             trip_counts=self.trips,
             inside=self.inside,
             holds={v: held for v, held in holds.items() if held},
@@ -201,7 +188,7 @@ class _Accounts(Executor):
                     if storage in frame.created and storage.owner is None:
                         storage.owner = value
         else:
-            self.inside[node] = tuple(frame.executed)
+            self.inside[node] = tuple(frame.executed.items())
             self.arguments[node] = arguments
             self.peaks.setdefault(node, (0, frame.workspace))
 
@@ -248,7 +235,6 @@ class _Accounts(Executor):
         return own, tuple(held) if is_read else ()
 
     def _workspace(self, node: Node, own: Mapping[Value, int]) -> int:
-        """Return the bytes that the loop needs beyond its counted inputs and outputs."""
         peak, extra = self.peaks[node]
         if node.op_type not in LOOPS:
             return extra
@@ -269,7 +255,6 @@ class _Accounts(Executor):
         return tuple(pairs)
 
     def _effects(self, order: Sequence[Node]) -> tuple[dict[Node, tuple[Value, ...]], dict[Node, tuple[Value, ...]]]:
-        """Return the resources that control flow reads, and those that it writes, in its functions."""
         handles = {n: dict.fromkeys(resource_of(v) for v in n.inputs if v.dtype.name == "resource") for n in order if is_control_flow(n)}
         accesses = find_accesses(self.graph, {root: root.name for roots in handles.values() for root in roots})
         read, written = ({(a.top, a.key) for a in accesses if done(a)} for done in (attrgetter("reads"), attrgetter("writes")))

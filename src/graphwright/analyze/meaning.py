@@ -133,18 +133,6 @@ class Numbering:
 
         Raises `UnsupportedError` if it holds a loop of TF1, variables without handles, or operations that write into a tensor, `GraphError`
         if nodes wait for each other.
-
-        >>> from graphwright.ir.graph import DTYPES
-        >>> f32 = [(DTYPES["float32"], (2,))]
-        >>> g = Graph()
-        >>> x = g.add_node("Placeholder", "x", output_types=f32)
-        >>> g.inputs = x.outputs
-        >>> a, b = (g.add_node("Relu", name, inputs=x.outputs, output_types=f32) for name in "ab")
-        >>> same = g.add_node("Identity", "same", inputs=b.outputs, output_types=f32)
-        >>> g.outputs = [a.outputs[0], same.outputs[0]]
-        >>> first, second = Numbering().meaning(g, Purity(g, {})).outputs
-        >>> first == second
-        True
         """
         meaning = _Reader(self, graph, purity).read(graph)
         self.knows_original = True
@@ -208,8 +196,6 @@ def _origin(original: Meaning, other: Meaning, but: str = "") -> str:
 
 
 class _Reader:
-    """Reads one graph, and its functions once each."""
-
     def __init__(self, numbering: Numbering, graph: Graph, purity: Purity) -> None:
         self.numbering, self.graph, self.purity = numbering, graph, purity
         self._functions: dict[tuple[str, Same], tuple[Meaning, int] | None] = {}
@@ -234,8 +220,6 @@ class _Reader:
 
 
 class _Body:
-    """A graph or function body while it is read."""
-
     def __init__(
         self, reader: _Reader, body: Graph, function: str, same: Same, original: Known | None, arguments: Sequence[Number] | None = None
     ) -> None:

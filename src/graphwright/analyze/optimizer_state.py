@@ -29,11 +29,7 @@ _ARITHMETIC = frozenset(
 def find_optimizer_state(
     graph: Graph, accesses: Iterable[Access], trainable: AbstractSet[str], backward: AbstractSet[Node]
 ) -> frozenset[str]:
-    """Return the keys of the variables that belong to the optimizer.
-
-    >>> find_optimizer_state(Graph(), [], set(), set())
-    frozenset()
-    """
+    """Return the keys of the variables that belong to the optimizer."""
     every = list(accesses)
     kernels = {a.top for a in every if a.writes and a.node is a.top and updated_weight(a.node) is not None}
     backward = backward | kernels

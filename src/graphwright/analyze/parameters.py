@@ -61,13 +61,7 @@ def make_parameter(
     part_of: str = "",
     aliases: tuple[str, ...] = (),
 ) -> Parameter:
-    """Return a parameter with its elements and bytes counted; its scope is by default the name without its last part.
-
-    >>> from graphwright.ir.dtypes import DTYPES
-    >>> kernel = make_parameter("conv/kernel", "trainable", DTYPES["float32"], (3, 3, 1, 64))
-    >>> kernel.elements, kernel.nbytes, kernel.scope
-    (576, 2304, 'conv')
-    """
+    """Return a parameter with its elements and bytes counted; its scope is by default the name without its last part."""
     inside = scope_of(part_of or name) if scope is None else scope
     return Parameter(name, kind, dtype.name, shape, element_count(shape), byte_count(dtype, shape), inside, use, part_of, aliases)
 
@@ -100,13 +94,7 @@ class ParameterSums:
 
 
 def sum_parameters(parameters: Iterable[Parameter]) -> ParameterSums:
-    """Add up elements and bytes by kind.
-
-    >>> from graphwright.ir.dtypes import DTYPES
-    >>> sums = sum_parameters([make_parameter("w", "trainable", DTYPES["float32"], (8, 2))])
-    >>> sums.elements["trainable"], sums.total_bytes
-    (16, 64)
-    """
+    """Add up elements and bytes by kind."""
     elements, nbytes = dict.fromkeys(KINDS, 0), dict.fromkeys(KINDS, 0)
     count = unknown = 0
     for parameter in parameters:

@@ -10,7 +10,7 @@ original's outputs, or terms of them, and
 - a loop runs in parts by induction: if each value of the copy is a slice, a term, or the same before an iteration, it is so after it, by
   the numbers of the two bodies, and the condition is the same.
 
-The rules (`split_rules/`) are facts about kernels, which tests check against the kernels.
+The split rules (`ops/dimensions.py`) are facts about kernels, which tests check against the kernels.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from graphwright.analyze.flop_rules.rule import UnknownSizeError
 from graphwright.analyze.in_parts import SAME, TERM, InParts, in_parts, part_of_size, size_along
 from graphwright.ir.attributes import Attribute
 from graphwright.ir.constants import Array, constant_array, is_zero
@@ -29,6 +28,7 @@ from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits.arithmetic import ADDITIONS
 from graphwright.ir.traits.control_flow import LOOPS
 from graphwright.ir.traits.values import PART, PART_OF, exact_shape, origin
+from graphwright.ops.sizes import UnknownSizeError
 
 Number = tuple[int, int]
 """Of a value: the number of what makes it, and which of its outputs it is."""

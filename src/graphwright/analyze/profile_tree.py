@@ -10,9 +10,9 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
-from typing import Literal, TypedDict, get_args
+from typing import Literal, get_args
 
-from graphwright.analyze.step_profile import READ, Figures, ProfileRow, SourceLine, StepProfile
+from graphwright.analyze.step_profile import READ, ProfileRow, SourceLine, StepProfile, add_up, row_of, time_of_runs_s
 from graphwright.errors import ArgumentError
 from graphwright.ir.garbage_collection import garbage_collection_paused
 
@@ -30,6 +30,7 @@ _ROOT = "(step)"
 NO_LINE = "(no line known)"
 _TRAINABLE = "_trainable_variables"
 _ANY = ".*"
+_NOTHING = ProfileRow("")
 _DEPTH: Mapping[str, int] = {"scope": 3, "graph": 10, "op": 1, "code": 10}
 _FIELD: Mapping[str, str] = {
     "time": "time_s",
@@ -39,31 +40,6 @@ _FIELD: Mapping[str, str] = {
     "intensity": "arithmetic_intensity",
 }
 """Columns that have another name in a row."""
-
-
-class TreeWords(TypedDict, total=False):
-    """The options of a tree, by name; see `TreeOptions`."""
-
-    by: View
-    columns: Sequence[Column]
-    order_by: Order
-    depth: int | None
-    min_time_s: float
-    min_host_time_s: float
-    min_accelerator_time_s: float
-    min_bytes: int
-    min_peak_bytes: int
-    min_residual_bytes: int
-    min_output_bytes: int
-    min_parameters: int
-    min_flops: float
-    min_occurrences: int
-    account: Sequence[str]
-    start: Sequence[str]
-    trim: Sequence[str]
-    show: Sequence[str]
-    hide: Sequence[str]
-    displayed_only: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,14 +113,7 @@ class TreeNode:
 
 
 def grow_tree(profile: StepProfile, options: TreeOptions) -> TreeNode:
-    """Return the tree of a measured step, in time linear in runs and nodes except for sorting.
-
-    >>> from graphwright.analyze.step_profile import OpRun
-    >>> runs = (OpRun("net/a/MatMul", "MatMul", "CPU:0", "", 0, 30), OpRun("net/b/Relu", "Relu", "CPU:0", "", 30, 40))
-    >>> tree = grow_tree(StepProfile("step", runs, (), 40e-9), TreeOptions())
-    >>> [(node.name, node.total.share) for node in tree.children[0].children]
-    [('net/a', 0.75), ('net/b', 0.25)]
-    """
+    """Return the tree of a measured step, in time linear in runs and nodes except for sorting."""
     with garbage_collection_paused():
         leaves = _leaves(profile, options)
         root = {"scope": _by_scope, "graph": _by_graph, "op": _by_op, "code": _by_code}[options.by](profile, leaves)
@@ -155,27 +124,24 @@ def grow_tree(profile: StepProfile, options: TreeOptions) -> TreeNode:
                 raise ArgumentError(f"nothing matches start={list(options.start)}", argument="start", remedy='give e.g. (".*conv.*",)')
             root = _Draft(_ROOT, children=uppermost)
         order = _preorder(root)
+        whole_s = time_of_runs_s(profile)
         for draft in reversed(order):
-            draft.add_up(draft.children)
-        _choose(order, options)
-        whole_ns = sum(run.end_ns - run.start_ns for run in profile.runs)
-        return _frozen(root, order, options, whole_ns)
+            draft.own = add_up(draft.name, draft.parts, whole_s)
+            draft.total = add_up(draft.name, [draft.own, *(child.total for child in draft.children)], whole_s)
+        _choose(order, options, whole_s)
+        return _frozen(root, order, options)
 
 
 def _leaves(profile: StepProfile, options: TreeOptions) -> dict[str, _Draft]:
-    """Return a node, with the figures that count, for each node that ran or reads parameters."""
     accounts = _matcher("account", options.account)
     leaves: dict[str, _Draft] = {}
     for run in profile.runs:
-        draft = leaves.get(run.name)
-        if draft is None:
-            draft = leaves[run.name] = _Draft(run.name, run.op_type)
+        draft = leaves.setdefault(run.name, _Draft(run.name, run.op_type))
         if accounts(run.op_type) or accounts(run.device):
-            draft.figures.nodes = 1
-            draft.figures.add_run(run)
+            draft.parts += [row_of(run)] if draft.parts else [ProfileRow(run.name, nodes=1), row_of(run)]
     if accounts(_TRAINABLE) or accounts(READ):
         for name, elements in profile.parameters.items():
-            leaves.setdefault(name, _Draft(name, READ)).figures.parameters += elements
+            leaves.setdefault(name, _Draft(name, READ)).parts.append(ProfileRow(name, parameters=elements))
     return leaves
 
 
@@ -186,42 +152,28 @@ def _leaves(profile: StepProfile, options: TreeOptions) -> dict[str, _Draft]:
 class _Draft:
     name: str
     op_type: str = ""
-    figures: Figures = field(default_factory=Figures)
-    total: Figures = field(default_factory=Figures)
+    parts: list[ProfileRow] = field(default_factory=list[ProfileRow])
+    own: ProfileRow = _NOTHING
+    total: ProfileRow = _NOTHING
     children: list[_Draft] = field(default_factory=list["_Draft"])
     depth: int = 0
     shown: list[_Draft] = field(default_factory=list["_Draft"])
 
-    def add_up(self, below: Iterable[_Draft]) -> None:
-        self.total = Figures()
-        for figures in (self.figures, *(draft.total for draft in below)):
-            self.total.add(figures)
-
 
 def _by_scope(_: StepProfile, leaves: Mapping[str, _Draft]) -> _Draft:
     """Put each node below the scopes of its name; a scope may be a node too."""
-    root = _Draft(_ROOT)
-    known: dict[str, _Draft] = {}
+    known = {"": _Draft(_ROOT)}
+
+    def scope(name: str) -> _Draft:
+        if name not in known:
+            known[name] = _Draft(name)
+            scope(name.rpartition("/")[0]).children.append(known[name])
+        return known[name]
+
     for name, leaf in leaves.items():
-        at = name
-        draft = known.get(at)
-        if draft is not None:  # a scope that was there before has the name of a node
-            draft.op_type, draft.figures = leaf.op_type, leaf.figures
-            continue
-        known[at] = below = leaf
-        while True:
-            at = at.rpartition("/")[0]
-            if not at:
-                root.children.append(below)
-                break
-            above = known.get(at)
-            if above is not None:
-                above.children.append(below)
-                break
-            above = known[at] = _Draft(at)
-            above.children.append(below)
-            below = above
-    return root
+        draft = scope(name)
+        draft.op_type, draft.parts = leaf.op_type, leaf.parts
+    return known[""]
 
 
 def _by_graph(profile: StepProfile, leaves: Mapping[str, _Draft]) -> _Draft:
@@ -268,7 +220,7 @@ def _by_code(profile: StepProfile, leaves: Mapping[str, _Draft]) -> _Draft:
                 below = places[path] = _Draft(str(line))
                 at.children.append(below)
             at = below
-        at.figures.add(leaf.figures)
+        at.parts += leaf.parts
     return root
 
 
@@ -307,7 +259,7 @@ def _uppermost(root: _Draft, matches: Callable[[str], bool]) -> list[_Draft]:
     return matching
 
 
-def _choose(order: Sequence[_Draft], options: TreeOptions) -> None:
+def _choose(order: Sequence[_Draft], options: TreeOptions, whole_s: float) -> None:
     """Fill `shown`, from below; a hidden node passes its children up."""
     depth = _DEPTH[options.by] if options.depth is None else options.depth
     shows, hides, trims = (_matcher(name, getattr(options, name)) for name in ("show", "hide", "trim"))
@@ -326,27 +278,17 @@ def _choose(order: Sequence[_Draft], options: TreeOptions) -> None:
             draft.shown = below
             emitted[draft] = [draft]
             if options.displayed_only:
-                draft.add_up(below)
+                draft.total = add_up(draft.name, [draft.own, *(child.total for child in below)], whole_s)
         else:
             emitted[draft] = below
 
 
-def _reaches(total: Figures, options: TreeOptions) -> bool:
-    return (
-        total.time_ns >= options.min_time_s * 1e9
-        and total.time_ns - total.accelerator_ns >= options.min_host_time_s * 1e9
-        and total.accelerator_ns >= options.min_accelerator_time_s * 1e9
-        and total.allocated_bytes >= options.min_bytes
-        and total.peak_bytes >= options.min_peak_bytes
-        and total.residual_bytes >= options.min_residual_bytes
-        and total.output_bytes >= options.min_output_bytes
-        and total.parameters >= options.min_parameters
-        and total.flops >= options.min_flops
-        and total.occurrences >= options.min_occurrences
-    )
+def _reaches(total: ProfileRow, options: TreeOptions) -> bool:
+    amounts = {name: getattr(options, name) for name in TreeOptions.__annotations__ if name.startswith("min_")}
+    return all(amount <= getattr(total, _FIELD.get(name[4:], name[4:])) for name, amount in amounts.items())
 
 
-def _frozen(root: _Draft, order: Sequence[_Draft], options: TreeOptions, whole_ns: int) -> TreeNode:
+def _frozen(root: _Draft, order: Sequence[_Draft], options: TreeOptions) -> TreeNode:
     visible = {root}
     for draft in order:
         if draft in visible:
@@ -358,8 +300,7 @@ def _frozen(root: _Draft, order: Sequence[_Draft], options: TreeOptions, whole_n
         children = sorted((nodes[child] for child in draft.shown), key=lambda node: node.name)
         if options.order_by != "name":
             children.sort(key=lambda node: -column_value(node.total, options.order_by))
-        own, total = (figures.row(draft.name, whole_ns) for figures in (draft.figures, draft.total))
-        nodes[draft] = TreeNode(draft.name, draft.op_type, own, total, tuple(children))
+        nodes[draft] = TreeNode(draft.name, draft.op_type, draft.own, draft.total, tuple(children))
     return nodes[root]
 
 

@@ -20,7 +20,7 @@ loop
     linear operations, and a loop in which anything else reads a split value or a sum runs whole. So does a loop whose condition depends on
     examples. Lists are split as their elements are, and can be neither sliced nor gathered.
 
-The batch is the first dimension of the split arguments; everything else follows from the rules of `split_rules/`, so a wrong guess of the
+The batch is the first dimension of the split arguments; everything else follows from the split rules in `ops`, so a wrong guess of the
 batch saves little, but gives no wrong result.
 """
 
@@ -66,11 +66,7 @@ class Splitting:
 
 
 def find_batch(arguments: Sequence[Value]) -> tuple[int, tuple[Value, ...]]:
-    """Return the most frequent first dimension of the arguments, and the arguments that have it.
-
-    >>> find_batch(())
-    (1, ())
-    """
+    """Return the most frequent first dimension of the arguments, and the arguments that have it."""
     fronts = [(value, shape[0]) for value in arguments if value.dtype.itemsize is not None and (shape := value.shape)]
     sizes = Counter(size for _, size in fronts if size is not None)
     if not sizes:
@@ -80,17 +76,7 @@ def find_batch(arguments: Sequence[Value]) -> tuple[int, tuple[Value, ...]]:
 
 
 def find_splitting(graph: Graph, purity: Purity, arguments: Sequence[Value]) -> Splitting | None:
-    """Return what of a flat graph can run in parts of the batch; None if nothing can, or if TF1 switches decide what runs.
-
-    >>> from graphwright.ir.graph import DTYPES
-    >>> f32 = DTYPES["float32"]
-    >>> g = Graph()
-    >>> x = g.add_node("Placeholder", "x", output_types=[(f32, (8, 3))]).outputs[0]
-    >>> y = g.add_node("Relu", "y", inputs=[x], output_types=[(f32, (8, 3))])
-    >>> found = find_splitting(g, Purity(g, {}), [x])
-    >>> found.batch, found.nodes[y].outputs
-    (8, (0,))
-    """
+    """Return what of a flat graph can run in parts of the batch; None if nothing can, or if TF1 switches decide what runs."""
     batch, split = find_batch(arguments)
     if batch < 2 or _is_switched(graph):
         return None
@@ -106,17 +92,6 @@ def find_splitting_of_largest(graph: Graph, purity: Purity, by: int = LARGE) -> 
 
     Args:
         by: how many times smaller than the largest value a large one may be.
-
-    >>> from graphwright.ir.graph import DTYPES
-    >>> f32 = DTYPES["float32"]
-    >>> g = Graph()
-    >>> x, w = (g.add_node("Placeholder", n, output_types=[(f32, shape)]).outputs[0] for n, shape in (("x", (6, 2)), ("w", (2, 50))))
-    >>> logits = g.add_node("MatMul", "logits", inputs=[x, w], output_types=[(f32, (6, 50))])
-    >>> norm = g.add_node("L2Loss", "norm", inputs=logits.outputs, output_types=[(f32, ())])
-    >>> g.inputs, g.outputs = [x, w], norm.outputs
-    >>> found = find_splitting_of_largest(g, Purity(g, {"L2Loss": False}))
-    >>> found.batch, found.nodes[logits].inputs, found.nodes[norm].makes_terms
-    (6, (0, None), True)
     """
     if _is_switched(graph):
         return None

@@ -14,8 +14,11 @@ allocated bytes
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from operator import attrgetter
+from typing import Any
 
 from graphwright.analyze.directions import Direction
 from graphwright.analyze.layers import Layers
@@ -128,65 +131,6 @@ class StepProfile(Result):
         return f"{self.name}: {len(self.runs)} runs of operations in {1e3 * self.step_time_s:.4g} ms"
 
 
-@dataclass(slots=True)
-class Figures:
-    """Figures of a group of runs, added up."""
-
-    nodes: int = 0
-    occurrences: int = 0
-    time_ns: int = 0
-    accelerator_ns: int = 0
-    backward_ns: int = 0
-    optimizer_ns: int = 0
-    allocated_bytes: int = 0
-    peak_bytes: int = 0
-    residual_bytes: int = 0
-    output_bytes: int = 0
-    parameters: int = 0
-    flops: float = 0.0
-    bytes_moved: float = 0.0
-    unknown: int = 0
-
-    def add_run(self, run: OpRun) -> None:
-        """Add a run. A kernel is no occurrence: the host's run that started it is."""
-        spent = run.end_ns - run.start_ns
-        self.time_ns += spent
-        if run.direction == "backward":
-            self.backward_ns += spent
-        elif run.direction == "optimizer":
-            self.optimizer_ns += spent
-        if run.on_accelerator:
-            self.accelerator_ns += spent
-        else:
-            self.occurrences += 1
-            self.unknown += run.flops is None
-        self.allocated_bytes += run.allocated_bytes
-        self.peak_bytes = max(self.peak_bytes, run.peak_bytes)
-        self.residual_bytes += run.residual_bytes
-        self.output_bytes += run.output_bytes
-        self.flops += run.flops or 0.0
-        self.bytes_moved += run.bytes_moved or 0.0
-
-    def add(self, other: Figures) -> None:
-        for name in self.__slots__:
-            mine, more = getattr(self, name), getattr(other, name)
-            setattr(self, name, max(mine, more) if name == "peak_bytes" else mine + more)
-
-    def row(self, name: str, whole_ns: int) -> ProfileRow:
-        """Return a row of a table; `whole_ns` is the time of all runs, for the share."""
-        return ProfileRow(
-            name=name,
-            time_s=self.time_ns * _NS,
-            share=self.time_ns / whole_ns if whole_ns else 0.0,
-            host_time_s=(self.time_ns - self.accelerator_ns) * _NS,
-            accelerator_time_s=self.accelerator_ns * _NS,
-            forward_time_s=(self.time_ns - self.backward_ns - self.optimizer_ns) * _NS,
-            backward_time_s=self.backward_ns * _NS,
-            optimizer_time_s=self.optimizer_ns * _NS,
-            **{same: getattr(self, same) for same in self.__slots__ if not same.endswith("_ns")},
-        )
-
-
 @dataclass(frozen=True, slots=True)
 class ProfileRow:
     """Figures of an op type, a layer, or a node of a tree.
@@ -202,23 +146,23 @@ class ProfileRow:
     """
 
     name: str
-    nodes: int
-    occurrences: int
-    time_s: float
-    share: float
-    host_time_s: float
-    accelerator_time_s: float
-    forward_time_s: float
-    backward_time_s: float
-    optimizer_time_s: float
-    allocated_bytes: int
-    peak_bytes: int
-    residual_bytes: int
-    output_bytes: int
-    parameters: int
-    flops: float
-    bytes_moved: float
-    unknown: int
+    nodes: int = 0
+    occurrences: int = 0
+    time_s: float = 0.0
+    share: float = 0.0
+    host_time_s: float = 0.0
+    accelerator_time_s: float = 0.0
+    forward_time_s: float = 0.0
+    backward_time_s: float = 0.0
+    optimizer_time_s: float = 0.0
+    allocated_bytes: int = 0
+    peak_bytes: int = 0
+    residual_bytes: int = 0
+    output_bytes: int = 0
+    parameters: int = 0
+    flops: float = 0.0
+    bytes_moved: float = 0.0
+    unknown: int = 0
 
     @property
     def flops_per_s(self) -> float:
@@ -242,44 +186,71 @@ class ProfileRow:
         }
 
 
-def figures_by(profile: StepProfile, key: Callable[[str, str], str]) -> dict[str, Figures]:
-    """Add up the runs of a step in groups, by a function from the name and the op type of a node."""
-    groups: dict[str, Figures] = {}
+def row_of(run: OpRun) -> ProfileRow:
+    """Return the figures of one run. A kernel is no occurrence: the host's run that started it is."""
+    on_host, time_s = not run.on_accelerator, run.time_s
+    return ProfileRow(
+        run.name,
+        occurrences=int(on_host),
+        time_s=time_s,
+        host_time_s=time_s * on_host,
+        accelerator_time_s=time_s * run.on_accelerator,
+        forward_time_s=time_s * (run.direction == "forward"),
+        backward_time_s=time_s * (run.direction == "backward"),
+        optimizer_time_s=time_s * (run.direction == "optimizer"),
+        allocated_bytes=run.allocated_bytes,
+        peak_bytes=run.peak_bytes,
+        residual_bytes=run.residual_bytes,
+        output_bytes=run.output_bytes,
+        flops=run.flops or 0.0,
+        bytes_moved=run.bytes_moved or 0.0,
+        unknown=int(on_host and run.flops is None),
+    )
+
+
+def add_up(name: str, rows: Iterable[ProfileRow], whole_s: float = 0.0) -> ProfileRow:
+    """Return the sum of rows, and its share of the time of the whole step."""
+    columns = dict(zip(_FIGURES, zip(*map(attrgetter(*_FIGURES), (ProfileRow(name), *rows)), strict=True), strict=True))
+    figures: dict[str, Any] = {f: (math.fsum if f.endswith("_s") else sum)(column) for f, column in columns.items()}
+    figures |= {"peak_bytes": max(columns["peak_bytes"]), "share": figures["time_s"] / whole_s if whole_s else 0.0}
+    return ProfileRow(name, **figures)
+
+
+_FIGURES = tuple(field.name for field in fields(ProfileRow))[1:]
+
+
+def _grouped(profile: StepProfile, key: Callable[[str, str], str]) -> dict[str, list[ProfileRow]]:
+    groups: dict[str, list[ProfileRow]] = defaultdict(list)
     key_of: dict[str, str] = {}
     for run in profile.runs:
         if run.name not in key_of:
-            group = key_of[run.name] = key(run.name, run.op_type)
-            groups.setdefault(group, Figures()).nodes += 1
-        groups[key_of[run.name]].add_run(run)
+            key_of[run.name] = key(run.name, run.op_type)
+            groups[key_of[run.name]].append(ProfileRow(run.name, nodes=1))
+        groups[key_of[run.name]].append(row_of(run))
     for name, elements in profile.parameters.items():
-        group = key_of.get(name) or key(name, READ)
-        groups.setdefault(group, Figures()).parameters += elements
+        groups[key_of.get(name) or key(name, READ)].append(ProfileRow(name, parameters=elements))
     return groups
 
 
 def by_op_type(profile: StepProfile) -> dict[str, ProfileRow]:
     """Return a row per op type, the most time first."""
-    return _rows(figures_by(profile, lambda _, op_type: op_type))
+    return _rows(profile, lambda _, op_type: op_type)
 
 
 def by_layer(profile: StepProfile) -> dict[str, ProfileRow]:
-    """Return a row per layer, the most time first; the layer "" holds nodes in no name scope.
-
-    >>> runs = (OpRun("net/conv/Conv2D", "Conv2D", "CPU:0", "", 0, 30), OpRun("loss", "Mean", "CPU:0", "", 30, 40))
-    >>> [(row.name, row.share) for row in by_layer(StepProfile("step", runs, (), 40e-9)).values()]
-    [('net/conv', 0.75), ('', 0.25)]
-    """
-    return _rows(figures_by(profile, lambda name, _: profile.layers.of(name)))
+    """Return a row per layer, the most time first; the layer "" holds nodes in no name scope."""
+    return _rows(profile, lambda name, _: profile.layers.of(name))
 
 
 def whole(profile: StepProfile) -> ProfileRow:
-    total = Figures()
-    for figures in figures_by(profile, lambda name, _: name).values():
-        total.add(figures)
-    return total.row(profile.name, total.time_ns)
+    return add_up(profile.name, _grouped(profile, lambda _, __: "")[""], time_of_runs_s(profile))
 
 
-def _rows(groups: Mapping[str, Figures]) -> dict[str, ProfileRow]:
-    total = sum(figures.time_ns for figures in groups.values())
-    rows: Iterable[ProfileRow] = (figures.row(name, total) for name, figures in groups.items())
+def _rows(profile: StepProfile, key: Callable[[str, str], str]) -> dict[str, ProfileRow]:
+    whole_s = time_of_runs_s(profile)
+    rows = [add_up(name, group, whole_s) for name, group in _grouped(profile, key).items()]
     return {row.name: row for row in sorted(rows, key=lambda r: (-r.time_s, r.name))}
+
+
+def time_of_runs_s(profile: StepProfile) -> float:
+    return math.fsum(run.time_s for run in profile.runs)

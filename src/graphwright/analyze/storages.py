@@ -1,6 +1,7 @@
 """States of values when loops are executed on storages in place of numbers (see `graphwright.analyze.loops`)."""
 
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from graphwright.ir.dtypes import DType, Numbers, Shape
@@ -61,7 +62,11 @@ class Frame:
 
     created: dict[Storage, Value] = field(default_factory=dict[Storage, Value])
     workspace: int = 0
-    executed: list[tuple[Node, float]] = field(default_factory=list[tuple[Node, float]])
+    executed: defaultdict[Node, float] = field(default_factory=lambda: defaultdict[Node, float](float))
+
+    def add_runs(self, runs: Mapping[Node, float], times: float = 1.0) -> None:
+        for node, often in runs.items():
+            self.executed[node] += often * times
 
 
 def without_number(state: State) -> State:

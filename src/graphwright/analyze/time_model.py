@@ -7,84 +7,27 @@ Only ratios between ops matter to a plan. The rates come from profiles of Tensor
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from graphwright.analyze.flops import node_flops
 from graphwright.ir.dtypes import element_count
 from graphwright.ir.graph import Node
-from graphwright.ir.traits.arithmetic import CHOOSES_ELEMENTS, COMBINES_TWO, ELEMENTWISE, takes_transposed
+from graphwright.ir.traits.arithmetic import COMBINES_TWO
+from graphwright.ops.catalog import BYTES_PER_S, PRODUCTS, WIDENS
+from graphwright.ops.flops import node_flops
 
 _PRODUCT_FLOPS_PER_S = 1.0e11
 _OTHER_FLOPS_PER_S = 1.0e10
 EXECUTION_S = 3e-6
 _BYTES_PER_S = 4.0e10
-_SLOW_BYTES_PER_S: dict[str, float] = {
-    "StatelessRandomUniformV2": 0.9e9,
-    "StatelessRandomNormalV2": 0.5e9,
-    "StatelessTruncatedNormalV2": 0.4e9,
-    "RandomUniform": 0.9e9,
-    "RandomStandardNormal": 0.5e9,
-    "TruncatedNormal": 0.4e9,
-    "StridedSliceGrad": 1.4e9,
-    "SparseSoftmaxCrossEntropyWithLogits": 1.5e9,
-    "SoftmaxCrossEntropyWithLogits": 1.5e9,
-    "UnsortedSegmentSum": 4e9,
-    "Mean": 9e9,
-    "Sum": 9e9,
-    "Tile": 1.2e10,
-    "Cast": 1.0e10,
-    "GatherV2": 1.1e10,
-    "SquaredDifference": 1.2e10,
-    "Transpose": 1.5e10,
-    "SelectV2": 1.6e10,
-    "Pad": 1.6e10,
-    "Exp": 1.6e10,
-    "Erf": 1.6e10,
-    "Erfc": 2.0e10,
-    "Tanh": 1.6e10,
-    "Sigmoid": 1.6e10,
-    "Softmax": 1.8e10,
-    "Pow": 1.0e9,
-    "FusedBatchNormV3": 1.2e10,
-    "FusedBatchNormGradV3": 1.2e10,
-}
-_PACKING_S, _LEAST_PACKED = 1e-9, 2**16
-"""What a product takes for each element of a second matrix that it takes transposed, and how many a matrix has that leaves the cache:
-64 rows by 2048 x 512 take 3.0 times as long as by the matrix as it is, 128 rows 2.0 times."""
 _BROADCAST_BYTES_PER_S = 1.5e10
-_BYTES_PER_S_OF_REPEATS = {"MaxPool": 1.6e10, "ConcatV2": 2.5e10}
-_PRODUCTS = frozenset(
-    "MatMul BatchMatMul BatchMatMulV2 BatchMatMulV3 Einsum Conv2D Conv3D Conv2DBackpropInput Conv2DBackpropFilter "
-    "Conv3DBackpropInputV2 Conv3DBackpropFilterV2".split()
-)
-_ALIKE = {
-    "_FusedConv2D": "Conv2D",
-    "_FusedConv3D": "Conv3D",
-    "_FusedMatMul": "MatMul",
-    "_FusedBatchMatMulV2": "BatchMatMulV2",
-    "_FusedBatchNormEx": "FusedBatchNormV3",
-    "_FusedBatchNormGradEx": "FusedBatchNormGradV3",
-}
-"""What Grappler makes of operations, and the operation that takes most of the time."""
 _NARROW = frozenset({"bfloat16", "float16"})
 _NARROW_PRODUCT_FLOPS_PER_S = 2.5e11
 """Of products in 16 bits, on a processor that has instructions for them."""
 _WIDENING, _WIDENED_BYTES_PER_S = 4, 5e9
 """Arithmetic on 16 bits, done in 32: how many times slower a byte is where a kernel does more than move it, and the most there is."""
-_WIDENS = (
-    ELEMENTWISE - CHOOSES_ELEMENTS
-    | {"StatelessRandomUniformV2", "StatelessRandomNormalV2", "StatelessTruncatedNormalV2", "BiasAddGrad"}
-    | {"Equal", "NotEqual", "Greater", "GreaterEqual", "Less", "LessEqual"}
-)
 
 
 @dataclass(frozen=True, slots=True)
 class Roofs:
-    """The limits of a machine.
-
-    Attributes:
-        flops_per_s: floating-point operations per second of a large matrix product.
-        bytes_per_s: bytes per second to and from memory.
-        how: measured, given or assumed, in words.
-    """
+    """The limits of a machine: FLOPs per second of a large matrix product, bytes per second to and from memory, and how they are known."""
 
     flops_per_s: float
     bytes_per_s: float
@@ -127,62 +70,25 @@ ASSUMED_ROOFS = Roofs(_PRODUCT_FLOPS_PER_S, _BYTES_PER_S, "assumed for two AVX-5
 
 
 def estimated_time_s(nodes: tuple[Node, ...], rates: Rates = ASSUMED_RATES) -> float:
-    """Return the estimated seconds of one execution of the nodes, one after the other.
-
-    >>> from graphwright.ir.graph import DTYPES, Graph
-    >>> f32 = DTYPES["float32"]
-    >>> g = Graph()
-    >>> a = g.add_node("Const", "a", output_types=[(f32, (1000, 1000))]).outputs[0]
-    >>> product = g.add_node("MatMul", "b", inputs=[a, a], output_types=[(f32, (1000, 1000))])
-    >>> round(estimated_time_s((product,)), 3)
-    0.02
-    """
+    """Return the estimated seconds of one execution of the nodes, one after the other."""
     return sum(_node_time_s(node, rates) for node in nodes)
 
 
-def _node_time_s(node: Node, rates: Rates = ASSUMED_RATES) -> float:
-    flops = node_flops(node) or 0.0
-    moved = _moved_bytes(node)
-    kind = _ALIKE.get(node.op_type, node.op_type)
-    rate = rates.product(node.outputs[0].dtype.name) if kind in _PRODUCTS else rates.other_flops_per_s
+def _node_time_s(node: Node, rates: Rates) -> float:
+    flops, moved, kind = node_flops(node) or 0.0, _moved_bytes(node), node.op_type
+    rate = rates.product(node.outputs[0].dtype.name) if kind in PRODUCTS else rates.other_flops_per_s
     if not rates.kernels:
         return rates.execution_s + max(flops / rate, moved / rates.bytes_per_s)
-    bytes_per_s = _SLOW_BYTES_PER_S.get(kind, rates.bytes_per_s)
-    if kind in _WIDENS and any(value.dtype.name in _NARROW for value in (*node.inputs, *node.outputs)):
+    bytes_per_s = BYTES_PER_S.get(kind, _BROADCAST_BYTES_PER_S if _broadcasts(node) else rates.bytes_per_s)
+    if kind in WIDENS and any(value.dtype.name in _NARROW for value in (*node.inputs, *node.outputs)):
         bytes_per_s = min(bytes_per_s / _WIDENING, _WIDENED_BYTES_PER_S)
-    if kind in _SLOW_BYTES_PER_S:
-        return rates.execution_s + moved / bytes_per_s
-    packed = (element_count(node.inputs[1].shape) or 0) if takes_transposed(node, 1) else 0
-    return rates.execution_s + max(flops / rate, moved / bytes_per_s) + (packed * _PACKING_S if packed >= _LEAST_PACKED else 0.0)
+    return rates.execution_s + max(0.0 if kind in BYTES_PER_S else flops / rate, moved / bytes_per_s)
+
+
+def _broadcasts(node: Node) -> bool:
+    result = element_count(node.outputs[0].shape) if node.op_type in COMBINES_TWO else None
+    return result is not None and any(1 < (element_count(value.shape) or 0) < result for value in node.inputs)
 
 
 def _moved_bytes(node: Node) -> int:
     return sum(value.nbytes or 0 for value in dict.fromkeys((*node.inputs, *node.outputs)))
-
-
-def repeated_time_s(nodes: tuple[Node, ...]) -> float:
-    """Return the estimated seconds of running the nodes again, one after the other.
-
-    Differs from `estimated_time_s` for kernels below memory speed, which recomputation often picks: a scale per channel takes three times
-    as long as a sum of two tensors.
-
-    >>> from graphwright.ir.graph import DTYPES, Graph
-    >>> f32 = DTYPES["float32"]
-    >>> g = Graph()
-    >>> a = g.add_node("Const", "a", output_types=[(f32, (1000, 1000))]).outputs[0]
-    >>> scale = g.add_node("Const", "scale", output_types=[(f32, (1000,))]).outputs[0]
-    >>> plain = g.add_node("Mul", "b", inputs=[a, a], output_types=[(f32, (1000, 1000))])
-    >>> broadcast = g.add_node("Mul", "c", inputs=[a, scale], output_types=[(f32, (1000, 1000))])
-    >>> repeated_time_s((broadcast,)) > 2 * repeated_time_s((plain,))
-    True
-    """
-    return sum(max(_node_time_s(node), _traffic_time_s(node)) for node in nodes)
-
-
-def _traffic_time_s(node: Node) -> float:
-    rate = _BYTES_PER_S_OF_REPEATS.get(node.op_type)
-    if node.op_type in COMBINES_TWO:
-        result = element_count(node.outputs[0].shape) or 0
-        if any(1 < (element_count(value.shape) or 0) < result for value in node.inputs):  # a broadcast
-            rate = _BROADCAST_BYTES_PER_S
-    return 0.0 if rate is None else _moved_bytes(node) / rate

@@ -13,6 +13,7 @@ from graphwright.ir.traits.control_flow import ENTERS, EXITS, LOOP_CONDITIONS, L
 from graphwright.ir.traits.values import SAME_VALUE, input_behind, is_constant, origin
 from graphwright.ir.traits.variables import WHOLE_READS, is_read
 from graphwright.ir.walk import reached
+from graphwright.ops.elementwise import DECISIVE, SCALARS
 
 _LONGEST = 1_000_000  # iterations that are counted; a loop that counts further is taken as unknown
 
@@ -93,9 +94,9 @@ def _can_be_decided(value: Value, known: dict[Value, bool], constant: ConstantNu
         known[value] = constant(value) is not None
         if not known[value] and node.op_type in _HANDED_ON:
             known[value] = _can_be_decided(input_behind(value), known, constant)
-        elif node.op_type in _SCALAR_OPERATIONS or node.op_type in LOOPS:
+        elif node.op_type in SCALARS or node.op_type in LOOPS:
             decided = [_can_be_decided(v, known, constant) for v in node.inputs]
-            known[value] = any(decided) if node.op_type in _DECISIVE or node.op_type in LOOPS else all(decided)
+            known[value] = any(decided) if node.op_type in DECISIVE or node.op_type in LOOPS else all(decided)
     return known[value]
 
 
@@ -121,7 +122,7 @@ def scalar_value(
     elif result is None and node.op_type in LOOPS:
         known.update(_numbers_behind(node, known, constant, guesses))
         return known[value]
-    elif result is None and node.op_type in _SCALAR_OPERATIONS:
+    elif result is None and node.op_type in SCALARS:
         result = _held(compute(node.op_type, [scalar_value(v, known, constant, guesses) for v in node.inputs]), value.dtype.name)
     known[value] = result
     return result
@@ -174,41 +175,17 @@ def _scalar_sources(value: Value, arguments: AbstractSet[Value]) -> set[Value]:
         op_type = "" if v in arguments else v.producer.op_type
         if op_type in _HANDED_ON:
             return (input_behind(v),)
-        return v.producer.inputs if op_type in _SCALAR_OPERATIONS or op_type in LOOPS else ()
+        return v.producer.inputs if op_type in SCALARS or op_type in LOOPS else ()
 
     return {v for v in reached([value], sources) if v in arguments}
 
 
 _HANDED_ON = WHOLE_READS | SAME_VALUE | SWITCHES | ENTERS | EXITS | LOOP_CONDITIONS
 
-_SCALAR_OPERATIONS: Mapping[str, np.ufunc] = {
-    "Add": np.add,
-    "AddV2": np.add,
-    "Sub": np.subtract,
-    "Mul": np.multiply,
-    "FloorDiv": np.floor_divide,
-    "FloorMod": np.mod,
-    "Neg": np.negative,
-    "Maximum": np.maximum,
-    "Minimum": np.minimum,
-    "Less": np.less,
-    "LessEqual": np.less_equal,
-    "Greater": np.greater,
-    "GreaterEqual": np.greater_equal,
-    "Equal": np.equal,
-    "NotEqual": np.not_equal,
-    "LogicalNot": np.logical_not,
-    "LogicalAnd": np.logical_and,
-    "LogicalOr": np.logical_or,
-}
-
-_DECISIVE: Mapping[str, bool] = {"LogicalAnd": False, "LogicalOr": True}
-"""The operand that decides the result, whatever the other one is."""
-
 
 def compute(op_type: str, numbers: Sequence[Scalar | None]) -> Scalar | None:
     """Return the scalar result of an operation on scalars, some unknown (False and anything is False), or None."""
-    decisive, operation = _DECISIVE.get(op_type), _SCALAR_OPERATIONS.get(op_type)
+    decisive, operation = DECISIVE.get(op_type), SCALARS.get(op_type)
     if decisive is not None and any(n is not None and bool(n) is decisive for n in numbers):
         return decisive
     known = [n for n in numbers if n is not None]

@@ -3,30 +3,14 @@
 from graphwright.analyze.batch_norms import is_gpu_scratch
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits.control_flow import is_control_flow
+from graphwright.ir.traits.effects import CALLS_PYTHON
 from graphwright.ir.traits.values import is_constant
 from graphwright.ir.walk import topological_order
+from graphwright.ops.catalog import ROWS_IN_DATA
 
 _INTEGERS = frozenset({"int32", "int64"})
-_REASONS = {
-    "Where": "as many rows as elements are true",
-    "NonMaxSuppression": "as many as boxes are kept",
-    "CombinedNonMaxSuppression": "as many as boxes are kept",
-    "Unique": "as many as there are different elements",
-    "ListDiff": "as many elements as are left",
-    "SetDiff1D": "as many elements as are left",
-    "DynamicPartition": "as many as fall into each part",
-    "SparseSlice": "as many as the slice holds",
-    "StringSplit": "as many as there are words",
-    "Decode": "known when the data is decoded",
-    "Parse": "known when the data is parsed",
-    "Iterator": "known when the next element comes",
-    "ReadFile": "known when the file is read",
-    "Ragged": "as long as its rows are",
-    "Sparse": "as many as there are entries",
-}
 _DENSE = ("SparseSoftmax", "SparseMatMul", "SparseTensorDense")
 """Prefixes of op types that read sparse tensors or labels, and whose outputs are as large as their inputs say."""
-_HOST = frozenset({"PyFunc", "PyFuncStateless", "EagerPyFunc"})
 
 
 def blame_unknown_shapes(graph: Graph) -> dict[Value, Node]:
@@ -34,15 +18,6 @@ def blame_unknown_shapes(graph: Graph) -> dict[Value, Node]:
 
     It is the first node on the way whose inputs have known shapes; if it reads a number computed from a tensor of unknown shape
     (`Fill(Shape(Where(x)))`), it is the node behind that tensor.
-
-    >>> from graphwright.ir.graph import DTYPES, Graph
-    >>> f32, i64 = DTYPES["float32"], DTYPES["int64"]
-    >>> g = Graph()
-    >>> x = g.add_node("Placeholder", "x", output_types=[(f32, (8,))]).outputs[0]
-    >>> w = g.add_node("Where", "w", inputs=[x], output_types=[(i64, (None, 1))]).outputs[0]
-    >>> y = g.add_node("Neg", "y", inputs=[w], output_types=[(i64, (None, 1))]).outputs[0]
-    >>> {value.name: node.name for value, node in blame_unknown_shapes(g).items()}
-    {'w:0': 'w', 'y:0': 'w'}
     """
     blamed: dict[Value, Node] = {}
     behind: dict[Node, Node] = {}  # per node that computes whole numbers, the node to blame for what it read
@@ -60,16 +35,16 @@ def blame_unknown_shapes(graph: Graph) -> dict[Value, Node]:
 
 def is_counted_in_data(node: Node) -> bool:
     """Return whether the op determines its number of rows from data."""
-    return node.op_type.startswith(tuple(_REASONS)) and not node.op_type.startswith(_DENSE)
+    return node.op_type.startswith(tuple(ROWS_IN_DATA)) and not node.op_type.startswith(_DENSE)
 
 
 def reason_of(node: Node) -> str:
     """Return the reason for a node's unknown shape, in words."""
-    if node.op_type in _HOST:
-        return "a Python function with results unknown to TensorFlow; state their shape with tf.ensure_shape"
+    if node.op_type in CALLS_PYTHON:
+        return "a Python function, of which TensorFlow does not know what it returns; tf.ensure_shape says it"
     if is_control_flow(node):
         return "another shape in each branch, or from one iteration to the next"
-    for prefix, reason in _REASONS.items():
+    for prefix, reason in ROWS_IN_DATA.items():
         if node.op_type.startswith(prefix) and is_counted_in_data(node):
             return reason
     if any(v.dtype.name in _INTEGERS and not is_constant(v.producer) for v in node.inputs):

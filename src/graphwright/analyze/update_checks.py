@@ -28,13 +28,7 @@ FindingKind = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A likely mistake about the variables of a step.
-
-    Attributes:
-        message: the mistake, in one sentence.
-        remedy: how to mend it.
-        names: of the variables or nodes concerned.
-    """
+    """A likely mistake about the variables of a step, in one sentence, and the names of these variables or nodes."""
 
     kind: FindingKind
     message: str

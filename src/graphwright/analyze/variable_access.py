@@ -27,13 +27,8 @@ from graphwright.ir.walk import backward_reachable, reached
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """A node that reads or writes a variable.
-
-    Attributes:
-        key: of the variable.
-        node: the reader or writer, perhaps in a function.
-        top: the node of the graph itself that is, or calls, this node.
-        path: names of the nodes from `top` to `node`, joined by "/".
+    """A node that reads or writes a variable, perhaps in a function; `top` is the node of the graph that is, or calls, it, and `path` the
+    names of the nodes from there, joined by "/".
     """
 
     key: str
@@ -68,14 +63,6 @@ def find_accesses(graph: Graph, variables: Mapping[Value, str], needed: Abstract
     Args:
         variables: key by handle, reference or input of the graph.
         needed: the nodes that run; all by default.
-
-    >>> from graphwright.ir.graph import DTYPES
-    >>> g = Graph()
-    >>> v = g.add_node("VarHandleOp", "v", output_types=[(DTYPES["resource"], ())]).outputs[0]
-    >>> c = g.add_node("Const", "c", output_types=[(DTYPES["float32"], ())]).outputs[0]
-    >>> update = g.add_node("AssignAddVariableOp", "update", inputs=[v, c])
-    >>> [(a.key, a.node.name, a.reads, a.writes) for a in find_accesses(g, {v: "v"})]
-    [('v', 'update', True, True)]
     """
     place = {node: k for k, node in enumerate(graph.nodes)}
     reader = _Reader(graph)
@@ -188,7 +175,6 @@ def _is_by_reference(node: Node) -> bool:
 
 
 def _handed_on(node: Node, index: int, value: Value) -> Iterable[Value] | None:
-    """Return the outputs that are the same variable, or None."""
     if value.dtype.name != "resource" and not _is_by_reference(node):
         return None
     if node.op_type in IDENTITIES:
@@ -210,7 +196,6 @@ def function_arguments(node: Node, index: int, graph: Graph) -> Iterator[tuple[s
 
 
 def _does(node: Node, index: int, value: Value, results: AbstractSet[Value], needed: AbstractSet[Node]) -> tuple[bool, bool]:
-    """Return whether a node reads and whether it writes the variable behind its input."""
     op_type = node.op_type
     if op_type in LEAVES_VALUES_ALONE or index >= len(node.inputs):
         return False, False

@@ -11,7 +11,6 @@
 
 from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
-from typing import NamedTuple
 
 from graphwright.analyze.variable_access import Access
 from graphwright.ir.graph import Node, Value
@@ -31,16 +30,7 @@ _LIMIT = 32
 
 
 def describe_update(access: Access) -> str:
-    """Return one of the terms above, for an access that writes.
-
-    >>> from graphwright.ir.graph import DTYPES, Graph
-    >>> g = Graph()
-    >>> v = g.add_node("VarHandleOp", "v", output_types=[(DTYPES["resource"], ())]).outputs[0]
-    >>> one = g.add_node("Const", "one", output_types=[(DTYPES["float32"], ())]).outputs[0]
-    >>> add = g.add_node("AssignAddVariableOp", "add", inputs=[v, one])
-    >>> describe_update(Access("v", add, add, "add", True, True))
-    'counter'
-    """
+    """Return one of the terms above, for an access that writes."""
     node = access.node
     if node.op_type in DRAWS_FROM_VARIABLE:
         return "random state"
@@ -49,13 +39,13 @@ def describe_update(access: Access) -> str:
     own = resource_of(node.inputs[0])
     adds = node.op_type not in ASSIGNS_WHOLE_VALUE
     terms = _terms(node.inputs[1], own)
-    if terms.scaled:
-        return "moving average" if terms.data else AVERAGE_OF_VARIABLE if terms.variables else "scaling"
-    if not adds and not terms.plain:
+    if "scaled" in terms:
+        return "moving average" if "data" in terms else AVERAGE_OF_VARIABLE if "variables" in terms else "scaling"
+    if not adds and "own" not in terms:
         return "assignment"
     if node.inputs[1].dtype.name.startswith(_INTEGERS) and _makes_random_numbers(own):
         return "random state"
-    return "running total" if terms.data or terms.variables else "counter"
+    return "running total" if terms & {"data", "variables"} else "counter"
 
 
 def effects_outside(accesses: Iterable[Access], backward: AbstractSet[Node]) -> dict[str, str]:
@@ -75,24 +65,13 @@ def is_other_state(dtype: str, effect: str, is_read: bool) -> bool:
         dtype: its name.
         effect: see `effects_outside`; "" for none.
         is_read: whether the step reads it; an integer table that is only read is a weight.
-
-    >>> is_other_state("float32", "running total", True), is_other_state("int64", "", True), is_other_state("int64", "", False)
-    (True, False, True)
     """
     return effect in STATE_OF or (dtype in INTEGERS and (bool(effect) or not is_read))
 
 
-class _Terms(NamedTuple):
-    """The terms of a new value: the old value scaled, the old value, other variables, anything else."""
-
-    scaled: bool
-    plain: bool
-    variables: bool
-    data: bool
-
-
-def _terms(value: Value, own: Value) -> _Terms:
-    scaled = plain = variables = data = False
+def _terms(value: Value, own: Value) -> set[str]:
+    """Return the terms of a new value: the "own" old value, perhaps "scaled", other "variables", other "data"."""
+    terms: set[str] = set()
     stack, seen = [(value, False)], 0
     while stack:
         value, is_scaled = stack.pop()
@@ -100,15 +79,15 @@ def _terms(value: Value, own: Value) -> _Terms:
         seen += 1
         is_reference = node.op_type in REFERENCE_VARIABLES
         if node is own.producer if is_reference else is_read(node) and resource_of(node.inputs[0]) is own:
-            scaled, plain = scaled or is_scaled, plain or not is_scaled
+            terms.add("scaled" if is_scaled else "own")
         elif seen < _LIMIT and (node.op_type in _ADDS or node.op_type in SCALES) and node.inputs:
             inputs = (input_behind(value),) if forwards_several(node) else node.inputs
             stack += [(v, is_scaled or node.op_type in SCALES) for v in inputs]
         elif is_read(node) or is_reference:
-            variables = True
+            terms.add("variables")
         elif node.op_type not in _CONSTANTS:
-            data = True
-    return _Terms(scaled, plain, variables, data)
+            terms.add("data")
+    return terms
 
 
 def _makes_random_numbers(own: Value) -> bool:

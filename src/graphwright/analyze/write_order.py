@@ -1,16 +1,12 @@
 """Find writes of one variable without an order: its final value depends on the run."""
 
-from collections.abc import Collection, Mapping, Sequence
-from itertools import islice, pairwise
+from collections.abc import Collection, Mapping
+from itertools import pairwise
 
 from graphwright.ir.graph import Graph, Node
 from graphwright.ir.traits.control_flow import SWITCHES
 from graphwright.ir.traits.variables import adds_to_variable
-from graphwright.ir.walk import producers_of, reached, topological_order
-
-_NEAR = 16
-_AT_ONCE = 1024
-"""Pairs whose order is looked for in one sweep over the graph; a set of them is one whole number."""
+from graphwright.ir.walk import forward_reachable, paths_among, topological_order
 
 
 def unordered_writes(body: Graph, writers: Mapping[str, Collection[Node]]) -> dict[str, tuple[Node, Node]]:
@@ -20,52 +16,13 @@ def unordered_writes(body: Graph, writers: Mapping[str, Collection[Node]]) -> di
 
     Args:
         writers: by variable, the nodes that write it or call a writer.
-
-    >>> from graphwright.ir.graph import DTYPES
-    >>> g = Graph()
-    >>> v = g.add_node("VarHandleOp", "v", output_types=[(DTYPES["resource"], ())]).outputs[0]
-    >>> x = g.add_node("Placeholder", "x", output_types=[(DTYPES["float32"], ())]).outputs[0]
-    >>> first, second = (g.add_node("AssignVariableOp", name, inputs=[v, x]) for name in ("first", "second"))
-    >>> {key: [n.name for n in pair] for key, pair in unordered_writes(g, {"v": [first, second]}).items()}
-    {'v': ['first', 'second']}
-    >>> g.add_control_input(second, first)
-    >>> unordered_writes(g, {"v": [first, second]})
-    {}
     """
     several = {key: nodes for key, nodes in writers.items() if len(nodes) > 1 and not all(map(adds_to_variable, nodes))}
     if not several:
         return {}
-    order = topological_order(body)
-    place = {node: k for k, node in enumerate(order)}
-    pairs: list[tuple[str, Node, Node]] = []
-    for key, nodes in several.items():
-        sorted_nodes = sorted(nodes, key=place.__getitem__)
-        # Most wait by a short way, as by TensorFlow's own dependencies.
-        pairs += [(key, a, b) for a, b in pairwise(sorted_nodes) if a not in islice(reached([b], producers_of), _NEAR)]
-    unordered: dict[str, tuple[Node, Node]] = {}
-    for start in range(0, len(pairs), _AT_ONCE):
-        _sweep(order, pairs[start : start + _AT_ONCE], unordered)
-    return unordered
-
-
-def _sweep(order: Sequence[Node], pairs: Sequence[tuple[str, Node, Node]], unordered: dict[str, tuple[Node, Node]]) -> None:
-    starts: dict[Node, int] = {}
-    ends: dict[Node, list[int]] = {}
-    for k, (_, first, second) in enumerate(pairs):
-        starts[first] = starts.get(first, 0) | 1 << k
-        ends.setdefault(second, []).append(k)
-    branch = 1 << len(pairs)  # behind a Switch of TF1
-    behind: dict[Node, int] = {}
-    for node in order:
-        bits = 0
-        for before in producers_of(node):
-            bits |= behind.get(before, 0)
-        for k in ends.get(node, ()):
-            key, first, _ = pairs[k]
-            if not (bits >> k & 1 or bits & branch or behind[first] & branch):
-                unordered.setdefault(key, (first, node))
-        bits |= starts.get(node, 0)
-        if node.op_type in SWITCHES:
-            bits |= branch
-        if bits:
-            behind[node] = bits
+    place = {node: k for k, node in enumerate(topological_order(body))}
+    pairs = {key: list(pairwise(sorted(nodes, key=place.__getitem__))) for key, nodes in several.items()}
+    ordered = paths_among(pair for of_variable in pairs.values() for pair in of_variable)
+    in_branches = forward_reachable(node for node in place if node.op_type in SWITCHES)
+    unordered = {key: [p for p in of_variable if p not in ordered and in_branches.isdisjoint(p)] for key, of_variable in pairs.items()}
+    return {key: of_variable[0] for key, of_variable in unordered.items() if of_variable}

@@ -83,7 +83,6 @@ Budget = Annotated[str, typer.Option("--budget", help='Bytes, text such as "2.5G
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command line with these arguments, or with those of the process."""
     atexit.register(gc.freeze)  # or Python looks for garbage among all of TensorFlow's objects before it ends, which takes a second
     formatted = warnings.formatwarning
 
@@ -133,10 +132,7 @@ def inspect(
     layers: Layers = False,
     chart: Chart = False,
     depth: Annotated[int | None, unset("Levels of the table of layers; as many as make some 40 rows.", min=1)] = None,
-    columns: Annotated[
-        str | None,
-        unset(f"Of the table of layers, with commas: {', '.join(get_args(LayerColumn))}."),
-    ] = None,
+    columns: Annotated[str | None, unset(f"Of the table of layers, with commas: {', '.join(get_args(LayerColumn))}.")] = None,
     memory: Annotated[
         str | None, unset("For the report: what there is, as advise takes it, and what can be done comes first in it.", "--memory")
     ] = None,

@@ -59,7 +59,7 @@ def add_to(app: typer.Typer, panel: str) -> None:
 def _print_rules(wanted: bool) -> None:
     if not wanted:
         return
-    from graphwright.analyze.flops import built_in_rules
+    from graphwright.ops.flops import built_in_rules
 
     families: dict[str, dict[str, list[str]]] = {}
     for op_type, rule in built_in_rules().items():
@@ -84,7 +84,7 @@ def flops(
 ) -> None:
     """FLOPs of a step: forward, backward and optimizer, per op type and per layer.
 
-    Where the batch size is open, the figures are formulas of it.
+    Where the batch size is open, the total is a line in it, and all other figures are for a batch of 8.
     """
     feeds, fetched = parse_feeds(feed, open_sizes=True), names_in(outputs)
     loaded = load_target(target)
@@ -254,28 +254,22 @@ def profile(
 
 
 def _tree_words(
-    by: View | None,
-    columns: str | None,
-    sort: str | None,
-    depth: int | None,
-    least: Sequence[str] | None,
-    **expressions: list[str] | None,
+    by: View | None, columns: str | None, sort: str | None, depth: int | None, least: Sequence[str] | None, **expressions: list[str] | None
 ) -> dict[str, Any]:
-    """Return the given options of a tree, as `Profile.tree` takes them; checked before the step runs."""
-    from graphwright.analyze.profile_tree import TreeOptions, TreeWords
+    from graphwright.analyze.profile_tree import TreeOptions
 
     words: dict[str, Any] = {key: patterns for key, patterns in expressions.items() if patterns}
     options = {"by": by, "columns": columns and [name.strip() for name in columns.split(",")], "order_by": sort, "depth": depth}
     words |= {key: value for key, value in options.items() if value is not None}
     for text in least or ():
         name, equals, amount = text.partition("=")
-        key = next((key for key in TreeWords.__annotations__ if key in (f"min_{name}", f"min_{name}_s")), "")
+        key = next((key for key in TreeOptions.__annotations__ if key in (f"min_{name}", f"min_{name}_s")), "")
         try:
             words[key] = float(amount)
         except ValueError:
             key = ""
         if not key or not equals:
-            known = ", ".join(key.removeprefix("min_").removesuffix("_s") for key in TreeWords.__annotations__ if key.startswith("min_"))
+            known = ", ".join(key.removeprefix("min_").removesuffix("_s") for key in TreeOptions.__annotations__ if key.startswith("min_"))
             raise ArgumentError(
                 f"{text!r} is not an amount of a column", where="option --min", remedy=f"write COLUMN=NUMBER, with one of {known}"
             )

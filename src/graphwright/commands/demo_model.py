@@ -1,10 +1,6 @@
-"""The demo's model and training step: a U-Net, as a user would write it.
+"""The demo's model and training step: a U-Net without padding, trained with Adam on made-up images, discs on a noisy background.
 
-Convolutions are not padded, so each level of resolution loses four pixels per axis, and the answer covers the middle of the image only:
-572 in, 388 out with four poolings.
-
-Source: O. Ronneberger, P. Fischer, T. Brox, "U-Net: Convolutional Networks for Biomedical Image Segmentation", MICCAI 2015, figure 1. The
-demo trains with Adam and an unweighted cross entropy, on made-up images: discs on a noisy background.
+Source: O. Ronneberger, P. Fischer, T. Brox, "U-Net: Convolutional Networks for Biomedical Image Segmentation", MICCAI 2015, figure 1.
 """
 
 from __future__ import annotations
@@ -18,75 +14,7 @@ from graphwright.errors import ArgumentError
 from graphwright.source.tensorflow_import import import_tensorflow
 
 _POOLINGS = 4
-_LEVEL_LOSS = 4  # pixels per axis that two unpadded 3x3 convolutions take away
-
-
-def unet_output_size(input_size: int, poolings: int = _POOLINGS) -> int:
-    """Return the width and height, in pixels, of the answer of the unpadded U-Net.
-
-    >>> unet_output_size(572), unet_output_size(188)
-    (388, 4)
-    """
-    sizes = [input_size]
-    for _ in range(poolings):
-        sizes.append((sizes[-1] - _LEVEL_LOSS) // 2)
-    output_size = sizes[-1] - _LEVEL_LOSS
-    for _ in range(poolings):
-        output_size = 2 * output_size - _LEVEL_LOSS
-    if output_size <= 0 or any(size % 2 for size in sizes[:-1]):
-        raise ArgumentError(
-            f"an image of {input_size}x{input_size} cannot be halved {poolings} times after unpadded convolutions",
-            argument="input_size",
-            remedy=f"take 572, or a larger size that differs from it by a multiple of {2**poolings}",
-        )
-    return output_size
-
-
-def build_unet(*, input_size: int, filters: int, poolings: int = _POOLINGS, dropout: float = 0.5, seed: int = 0) -> Any:
-    """Return the unpadded U-Net as a Keras model with logits of two classes, for images of one channel.
-
-    Layers are called `down1_conv1`, `bottom_conv2`, `up3_up`, ...; level 1 has the full resolution. The paper's model has images of 572
-    pixels, 64 filters and 31,030,658 trainable parameters.
-
-    Args:
-        filters: filters of the first level; every level below has twice as many.
-        dropout: rate of the two dropout layers at the end of the way down; 0 leaves them out.
-        seed: seed of the initial weights and of the dropout masks.
-    """
-    keras = import_tensorflow().keras
-    layers = keras.layers
-    unet_output_size(input_size, poolings)
-    seeds = iter(range(seed * 1000, seed * 1000 + 1000))
-
-    def convolve(x: Any, width: int, name: str) -> Any:
-        init = keras.initializers.HeNormal(seed=next(seeds))
-        return layers.Conv2D(width, 3, activation="relu", kernel_initializer=init, name=name)(x)
-
-    image: Any = layers.Input((input_size, input_size, 1), name="image")
-    x: Any = image
-    skips: list[Any] = []
-    for level in range(1, poolings + 2):
-        scope = f"down{level}" if level <= poolings else "bottom"
-        width = filters * 2 ** (level - 1)
-        x = convolve(x, width, f"{scope}_conv1")
-        x = convolve(x, width, f"{scope}_conv2")
-        if dropout and level >= poolings:
-            x = layers.Dropout(dropout, seed=next(seeds), name=f"{scope}_dropout")(x)
-        if level <= poolings:
-            skips.append(x)
-            x = layers.MaxPooling2D(2, name=f"{scope}_pool")(x)
-    for level in range(poolings, 0, -1):
-        width = filters * 2 ** (level - 1)
-        init = keras.initializers.HeNormal(seed=next(seeds))
-        x = layers.Conv2DTranspose(width, 2, strides=2, activation="relu", kernel_initializer=init, name=f"up{level}_up")(x)
-        skip = skips[level - 1]
-        margin = (skip.shape[1] - x.shape[1]) // 2
-        cropped = layers.Cropping2D(margin, name=f"up{level}_crop")(skip)
-        x = layers.Concatenate(name=f"up{level}_concat")([cropped, x])
-        x = convolve(x, width, f"up{level}_conv1")
-        x = convolve(x, width, f"up{level}_conv2")
-    logits = layers.Conv2D(2, 1, kernel_initializer=keras.initializers.HeNormal(seed=next(seeds)), name="logits")(x)
-    return keras.Model(image, logits, name="unet")
+_SMALLEST_SIZE = 188
 
 
 class Demo(NamedTuple):
@@ -97,11 +25,46 @@ class Demo(NamedTuple):
     description: str
 
 
+def build_unet(input_size: int, filters: int) -> Any:
+    """Return a Keras model with logits of two classes for images of one channel: 572 pixels in, 388 out.
+
+    Args:
+        filters: filters of the first level; every level below has twice as many. The paper has 64, and 31,030,658 parameters.
+    """
+    if input_size < _SMALLEST_SIZE or (input_size - _SMALLEST_SIZE) % 2**_POOLINGS:
+        raise ArgumentError(
+            f"an image of {input_size}x{input_size} cannot be halved {_POOLINGS} times after unpadded convolutions",
+            argument="input_size",
+            remedy=f"take 572, or another size from {_SMALLEST_SIZE} on that differs from it by a multiple of {2**_POOLINGS}",
+        )
+    keras = import_tensorflow().keras
+    layers = keras.layers
+
+    def convolve(x: Any, level: int, scope: str) -> Any:
+        for k in (1, 2):
+            x = layers.Conv2D(filters << level, 3, activation="relu", kernel_initializer="he_normal", name=f"{scope}_conv{k}")(x)
+        return x
+
+    x: Any = layers.Input((input_size, input_size, 1), name="image")
+    image, skips = x, list[Any]()
+    for level in range(_POOLINGS):
+        x = convolve(x, level, f"down{level + 1}")
+        skips.append(layers.Dropout(0.5, name="down_dropout")(x) if level == _POOLINGS - 1 else x)
+        x = layers.MaxPooling2D(2, name=f"down{level + 1}_pool")(skips[-1])
+    x = layers.Dropout(0.5, name="bottom_dropout")(convolve(x, _POOLINGS, "bottom"))
+    for level in reversed(range(_POOLINGS)):
+        scope = f"up{level + 1}"
+        x = layers.Conv2DTranspose(filters << level, 2, strides=2, activation="relu", name=f"{scope}_up")(x)
+        margin = (skips[level].shape[1] - x.shape[1]) // 2
+        x = layers.Concatenate(name=f"{scope}_concat")([layers.Cropping2D(margin, name=f"{scope}_crop")(skips[level]), x])
+        x = convolve(x, level, scope)
+    return keras.Model(image, layers.Conv2D(2, 1, name="logits")(x), name="unet")
+
+
 def make_demo(*, input_size: int, filters: int, batch: int) -> Demo:
     """Return a U-Net's training step that learns to find discs in noise."""
     tf = import_tensorflow()
-    output_size = unet_output_size(input_size)
-    model = build_unet(input_size=input_size, filters=filters)
+    model = build_unet(input_size, filters)
     loss_of = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     optimizer = tf.keras.optimizers.Adam(learning_rate=1e-4)
     optimizer.build(model.trainable_variables)
@@ -114,7 +77,7 @@ def make_demo(*, input_size: int, filters: int, batch: int) -> Demo:
         optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
         return loss
 
-    images, labels = _discs(batch, input_size, output_size)
+    images, labels = _discs(batch, input_size, model.output_shape[1])
     description = f"U-Net, {model.count_params():,} parameters, Adam; {batch} made-up images of {input_size}x{input_size} pixels"
     return Demo(train_step, (tf.constant(images), tf.constant(labels)), description)
 

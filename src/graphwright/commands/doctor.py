@@ -8,7 +8,7 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -82,12 +82,10 @@ class Installation(Result):
 
     @property
     def is_healthy(self) -> bool:
-        """Whether nothing that is needed is broken."""
         return all(finding.status != "broken" for finding in self.findings)
 
     @property
     def verdict(self) -> str:
-        """The answer in one sentence."""
         if not self.is_healthy:
             return f"This installation is not complete: {', '.join(f.name for f in self.findings if f.status == 'broken')}."
         limited = ", ".join(f.name for f in self.findings if f.status == "limited")
@@ -132,7 +130,7 @@ def _tensorflow() -> list[Finding]:
     if importlib.util.find_spec("tensorflow") is None:
         note = "the planner and graphwright plan work without it, nothing else"
         return [Finding("TensorFlow", "broken", "not installed", note, _INSTALL)]
-    answer, reason = _asked("_show_tensorflow", COUNTING_ENVIRONMENT | {"TF_CPP_MIN_LOG_LEVEL": "3"})
+    answer, reason = _asked("ask_tensorflow", COUNTING_ENVIRONMENT | {"TF_CPP_MIN_LOG_LEVEL": "3"})
     if answer is None:
         remedy = f"install it again into an empty environment: {_INSTALL}"
         return [Finding("TensorFlow", "broken", "cannot be imported", reason, remedy)]
@@ -162,7 +160,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def _meter() -> Finding:
-    answer, reason = _asked("_show_meter", MEMORY_ENVIRONMENT)
+    answer, reason = _asked("ask_meter", MEMORY_ENVIRONMENT)
     trouble = reason if answer is None else answer["error"]
     if trouble:
         note = f"peaks are predicted, and cannot be measured: {trouble}"
@@ -182,8 +180,8 @@ def _kept_plans() -> Finding:
 
 
 def _asked(function: str, environment: Mapping[str, str]) -> tuple[dict[str, Any] | None, str]:
-    """Return the JSON that a function of this file prints in a separate process; None and the reason where that fails."""
-    code = f"import sys; sys.path[:] = {sys.path!r}; from graphwright.commands import doctor; doctor.{function}()"
+    """Return the result of a function of this file in a separate process; None and the reason where that fails."""
+    code = f"import json, sys; sys.path[:] = {sys.path!r}; from graphwright.commands import doctor; print(json.dumps(doctor.{function}()))"
     command = bound([sys.executable, "-P", "-c", code])
     try:
         done = subprocess.run(
@@ -197,47 +195,40 @@ def _asked(function: str, environment: Mapping[str, str]) -> tuple[dict[str, Any
     return json.loads(done.stdout.splitlines()[-1]), ""
 
 
-def _show_tensorflow() -> None:  # pyright: ignore[reportUnusedFunction] - called in a separate process
+def ask_tensorflow() -> dict[str, Any]:
     from graphwright.run.allocations import check_counting
     from graphwright.run.measure import surroundings
     from graphwright.source.tensorflow_import import import_keras, import_tensorflow
 
     tf: Any = import_tensorflow()
     around = surroundings()
-    counting, keras, keras_error = "", None, ""
+    keras, keras_error = None, ""
     try:
         keras = import_keras()
     except ImportError as error:  # its backend is another, which is not installed
         keras_error = str(error)
-    try:
-        check_counting()
-    except GraphwrightError as error:
-        counting = error.what
-    _say(
-        {
-            "tensorflow": tf.__version__,
-            "keras": keras and keras.__version__,
-            "backend": keras and keras.backend.backend(),
-            "keras_error": keras_error,
-            "legacy": os.environ.get("TF_USE_LEGACY_KERAS", "") in ("1", "true", "True"),
-            "devices": [device.name.removeprefix("/physical_device:") for device in tf.config.list_physical_devices()],
-            "built": f"built {'with' if tf.test.is_built_with_cuda() else 'without'} CUDA; oneDNN {'on' if around['onednn'] else 'off'}",
-            "threads": f"{around['inter_op_threads']} inter-op and {around['intra_op_threads']} intra-op threads",
-            "counting": counting,
-        }
-    )
+    return {
+        "tensorflow": tf.__version__,
+        "keras": keras and keras.__version__,
+        "backend": keras and keras.backend.backend(),
+        "keras_error": keras_error,
+        "legacy": os.environ.get("TF_USE_LEGACY_KERAS", "") in ("1", "true", "True"),
+        "devices": [device.name.removeprefix("/physical_device:") for device in tf.config.list_physical_devices()],
+        "built": f"built {'with' if tf.test.is_built_with_cuda() else 'without'} CUDA; oneDNN {'on' if around['onednn'] else 'off'}",
+        "threads": f"{around['inter_op_threads']} inter-op and {around['intra_op_threads']} intra-op threads",
+        "counting": _error_of(check_counting),
+    }
 
 
-def _show_meter() -> None:  # pyright: ignore[reportUnusedFunction] - called in a separate process
+def ask_meter() -> dict[str, str]:
     from graphwright.run import meter
 
-    error = ""
+    return {"error": _error_of(meter.check)}
+
+
+def _error_of(check: Callable[[], None]) -> str:
     try:
-        meter.check()
-    except GraphwrightError as trouble:
-        error = trouble.what
-    _say({"error": error})
-
-
-def _say(answer: Mapping[str, Any]) -> None:
-    sys.stdout.write(json.dumps(answer) + "\n")
+        check()
+    except GraphwrightError as error:
+        return error.what
+    return ""

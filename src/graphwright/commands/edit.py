@@ -5,7 +5,6 @@ A job is a command that returns a `Step` for its arguments, before TensorFlow is
 
 from __future__ import annotations
 
-import ast
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -35,7 +34,6 @@ class Jobs(Commands):
     """Jobs on one model in turn: `MODEL OUT JOB ... JOB ...`. The name of a job ends the arguments of the job before it."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Split the words into options, which may be anywhere, MODEL and OUT, and jobs with their arguments."""
         options = {"--help", *(name for parameter in self.params if parameter.param_type_name == "option" for name in parameter.opts)}
         words = [word for word in args if word not in options]
         if len(words) > 2 and words[0] in self.commands and not Path(words[0]).exists():  # one job may stand before the model
@@ -52,7 +50,6 @@ class Jobs(Commands):
         return super().parse_args(ctx, [*(word for word in args if word in options), *words[:2]])
 
     def run(self, ctx: Any) -> Any:
-        """Run the callback, which runs the jobs."""
         return ctx.invoke(self.callback, **ctx.params)
 
 
@@ -231,9 +228,7 @@ def remove_debug() -> Step:
 
 
 @edit.command("convert-weights")
-def convert_weights(
-    dtype: Annotated[Literal["bfloat16", "float16"], typer.Option(help="The dtype of stored weights.")] = "bfloat16",
-) -> Step:
+def convert_weights(dtype: Annotated[Literal["bfloat16", "float16"], typer.Option(help="What to store weights as.")] = "bfloat16") -> Step:
     """Store weights in 16 bits; freezes the variables of a SavedModel first."""
     return _counted("converted", "constant", lambda graph: gw.convert_weights(graph, dtype))
 
@@ -387,9 +382,6 @@ def _ends(texts: Sequence[str]) -> dict[str, str] | list[str]:
 
 def _literal(text: str) -> Any:
     try:
-        return ast.literal_eval(text)
-    except (ValueError, SyntaxError):
-        try:
-            return json.loads(text)
-        except ValueError as error:
-            raise ArgumentError(f"{text!r} is not a value", remedy="write a number, true, false, or a list") from error
+        return json.loads(text)
+    except ValueError as error:
+        raise ArgumentError(f"{text!r} is not a value", remedy="write a number, true, false, or a list") from error

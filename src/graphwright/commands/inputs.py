@@ -25,15 +25,13 @@ from graphwright.files import check_file_for_user
 from graphwright.plan.budget import Budget
 from graphwright.report.progress import lines_every, lines_of_progress, shown, silent, tell
 from graphwright.source.keras_file import check_keras_archive
-from graphwright.source.model_folder import KERAS_SUFFIXES, check_is_model, refuse_remote
+from graphwright.source.model_folder import check_is_model, refuse_remote
 from graphwright.source.tensorflow_import import import_tensorflow, start_quietly
 from graphwright.source.tracebacks import user_code
 from graphwright.source.trust import check_trusted, trust
 
 _NAMED = 8
 _OPTIONAL = ("jax", "sklearn")
-_HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
-_MOST_USER_BLOCK_BYTES = 1 << 17
 _PACE_S = 10.0  # between lines of progress in a log
 EXIT_ERROR = 2
 EXIT_INFEASIBLE = 3
@@ -82,20 +80,13 @@ Mode = Literal["auto", "train", "infer"]
 Order = Literal["traced", "executor"]
 Target = Annotated[str, typer.Argument(metavar="TARGET", help=_TARGET_HELP, show_default=False)]
 ModeOption = Annotated[
-    Mode,
-    typer.Option("--mode", help="For a Keras model: its training step or its inference; auto: its training step if it is compiled."),
+    Mode, typer.Option("--mode", help="Of a Keras model: its training step or its inference; auto: the former where it is compiled.")
 ]
 Batch = Annotated[int | None, unset("Batch size, where the inputs leave it open.", min=1)]
 Feeds = Annotated[list[str] | None, unset(_FEED_HELP, "--feed")]
 OpenFeeds = Annotated[list[str] | None, unset(f"{_FEED_HELP} The word batch leaves a size open.", "--feed")]
-BatchFeeds = Annotated[
-    list[str] | None,
-    unset("Shape of one input; the word batch, or else the first dimension, is the batch.", "--feed"),
-]
-Outputs = Annotated[
-    list[str] | None,
-    unset("Of a graph: what is fetched, by name; once per name, or with commas.", "--outputs"),
-]
+BatchFeeds = Annotated[list[str] | None, unset("Shape of one input; the word batch, or else the first dimension, is the batch.", "--feed")]
+Outputs = Annotated[list[str] | None, unset("Of a graph: what is fetched, by name; once per name, or with commas.", "--outputs")]
 OrderOption = Annotated[Order, typer.Option("--order", help="The order of operations: TensorFlow's executor's, or the traced one.")]
 Device = Annotated[
     str,
@@ -156,16 +147,8 @@ def shared_option(name: str) -> Any:
     return None if context is None else context.params.get(name)
 
 
-def path_of(text: str | Path) -> Path:
-    return trust(text) if shared_option("trust") else Path(text)
-
-
 def load_target(text: str, *, runs: bool = False) -> Any:
-    """Return the target of an argument: the path of a file or folder, or the imported object `module:name` or `file.py:name`.
-
-    Args:
-        runs: whether it is to be run; a file must be trusted then.
-    """
+    """Return the target of an argument: the path of a file or folder, or the imported object `module:name` or `file.py:name`."""
     path, module_name, attributes = _checked_target(text, runs=runs)
     tell("starting TensorFlow")
     of_user = not path.exists() or shared_option("imports")
@@ -213,7 +196,7 @@ def load_targets(*texts: str, runs: bool = False) -> list[Any]:
 
 def _checked_target(text: str, *, runs: bool) -> tuple[Path, str, str]:
     """Return the path of a target, and else its module and name, before TensorFlow is loaded."""
-    path = path_of(text)
+    path = trust(text) if shared_option("trust") else Path(text)
     if not path.exists():
         refuse_remote(text)
     module_name, colon, attributes = ("", "", "") if path.exists() else text.rpartition(":")
@@ -235,16 +218,7 @@ def _checked_target(text: str, *, runs: bool) -> tuple[Path, str, str]:
         check_keras_archive(path)
     elif path.is_file() and not path.stat().st_size:
         raise FileFormatError("the file is empty", where=text)
-    elif path.suffix in KERAS_SUFFIXES and not _is_hdf5(path):
-        raise FileFormatError("the file is not HDF5, as its name says", where=text, remedy="give a file that model.save wrote")
     return path, module_name, attributes
-
-
-def _is_hdf5(path: Path) -> bool:
-    with path.open("rb") as file:
-        head = file.read(_MOST_USER_BLOCK_BYTES)
-    offsets = [0, *(512 << k for k in range(8))]
-    return any(head.startswith(_HDF5_SIGNATURE, offset) for offset in offsets)
 
 
 def _statements(text: str) -> list[ast.stmt] | None:
@@ -290,11 +264,6 @@ def _names(body: Sequence[ast.stmt]) -> list[str]:
 
 
 def _one_of(module: str, names: Sequence[str]) -> str:
-    """A remedy that lists what a module holds.
-
-    >>> _one_of("steps.py", ["train_step", "model"])
-    'give steps.py:NAME with one of train_step, model'
-    """
     more = ", ..." if len(names) > _NAMED else ""
     return f"give {module}:NAME with one of {', '.join(names[:_NAMED])}{more}" if names else f"{module} defines nothing that could be read"
 
@@ -313,25 +282,12 @@ def _run(file: Path) -> Any:
 
 
 def parse_feeds(texts: list[str] | None, *, open_sizes: bool = False) -> dict[str, Any] | None:
-    """Return feeds from `NAME=8,572,572,1` or `NAME=8:int32`; `NAME=` is a scalar, `NAME==50` one with its value. None without texts.
-
-    Args:
-        open_sizes: whether sizes may be the word `batch` or `?`, for None.
-
-    >>> parse_feeds(["x=8,572,572,1", "rate=", "n==50"])
-    {'x': (8, 572, 572, 1), 'rate': (), 'n': 50}
-    >>> parse_feeds(["x=batch,3"], open_sizes=True)
-    {'x': (None, 3)}
-    """
+    """Return feeds from `NAME=8,572,572,1` or `NAME=8:int32`; `NAME=` is a scalar, `NAME==50` one with its value. None without texts."""
     return _parsed_feeds(texts, lambda sizes: [open_sizes and size in ("batch", "?") for size in sizes])
 
 
 def parse_open_feeds(texts: list[str] | None) -> Callable[[int], dict[str, Any]] | None:
-    """Return feeds by batch size, which replaces the word `batch`, or else the first dimension.
-
-    >>> parse_open_feeds(["x=batch,3", "y=7,2"])(32)
-    {'x': (32, 3), 'y': (32, 2)}
-    """
+    """Return feeds by batch size, which replaces the word `batch`, or else the first dimension."""
     feeds = _parsed_feeds(texts, lambda sizes: [size == "batch" if "batch" in sizes else k == 0 for k, size in enumerate(sizes)])
     if feeds is None:
         return None
@@ -341,7 +297,6 @@ def parse_open_feeds(texts: list[str] | None) -> Callable[[int], dict[str, Any]]
 
 
 def _parsed_feeds(texts: list[str] | None, are_open: Callable[[list[str]], list[bool]]) -> dict[str, Any] | None:
-    """Return shapes by input, None for open sizes; a `tf.TensorSpec` if a dtype was given."""
     if not texts:
         return None
     feeds: dict[str, Any] = {}
@@ -390,11 +345,7 @@ def _dimension(text: str, name: str) -> int:
 
 
 def parse_batches(text: str) -> list[int]:
-    """Return batch sizes from a range `1..32` (both ends included) or a list `1,2,4,8`.
-
-    >>> parse_batches("2..5"), parse_batches("1,2,8")
-    ([2, 3, 4, 5], [1, 2, 8])
-    """
+    """Return batch sizes from a range `1..32` (both ends included) or a list `1,2,4,8`."""
     span = re.fullmatch(r"\s*([0-9]+)\s*\.\.\s*([0-9]+)\s*", text)
     if span:
         first, last = int(span[1]), int(span[2])
@@ -409,11 +360,7 @@ def parse_batches(text: str) -> list[int]:
 
 
 def parse_amount(text: str, option: str = "budget") -> int | float | str:
-    """Return a budget as the library takes it: a number if the text is one, else the text. It is checked before anything is loaded.
-
-    >>> parse_amount("1000000"), parse_amount("0.5"), parse_amount("2.5GiB")
-    (1000000, 0.5, '2.5GiB')
-    """
+    """Return a budget as the library takes it: a number if the text is one, else the text. It is checked before anything is loaded."""
     amount: int | float | str = text
     for read in (float, int):
         with suppress(ValueError):

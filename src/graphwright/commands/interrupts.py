@@ -1,11 +1,9 @@
 """End the command line within a second of Ctrl-C.
 
-Python raises `KeyboardInterrupt` between two of its own instructions; a long call of TensorFlow or of a solver delays it, and so do threads
-that the end of the process waits for. So a separate thread receives the signal and ends the process after a moment, which suffices to
-remove unfinished files.
-
-That thread needs Python's lock, which a call may hold. So a small process receives the signal first, passes it on, and kills the process if
-it is still there a moment later (exit code 137 then, not 130).
+Python raises `KeyboardInterrupt` between two of its own instructions, which a long call of TensorFlow or of a solver delays. So a
+separate thread receives the signal and ends the process after a moment, which suffices to remove unfinished files. That thread needs
+Python's lock, which a call may hold. So a small process receives the signal first, and kills the process if it is still there a moment
+later (exit code 137 then, not 130).
 """
 
 from __future__ import annotations

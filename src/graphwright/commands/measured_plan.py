@@ -11,10 +11,7 @@ from graphwright.report.progress import tell
 
 
 def measured_plan(plan: MemoryPlan, step: Any, optimized: Any, inputs: Any, *, steps: int = 3, rounds: int = 5) -> MemoryPlan:
-    """Return the plan with the memory of each step, each measured in a separate process, and the times of both, taking turns in one.
-
-    Taking turns matters: other work on the machine slows both alike, while two processes one after the other may differ by a third.
-    """
+    """Return the plan with the memory of each step, each measured in a separate process, and the times of both, taking turns in one."""
     tell("measuring the memory of both steps")
     memory = {name: gw.measure(target, inputs, steps=steps, time=False) for name, target in (("plain", step), ("optimized", optimized))}
     tell("measuring the time of both steps, taking turns")

@@ -39,11 +39,7 @@ _PARAMETERS = {"feeds": "feed", "order_by": "sort", "batches": "batch", "values"
 
 
 def print_result(result: Any, *, as_json: bool, parts: Sequence[str] = (), then: str = "") -> None:
-    """Print a result: its first screen with more parts, all of it under `--all`; or its JSON.
-
-    Args:
-        then: the next command and its own options, named below the first screen.
-    """
+    """Print a result: its first screen with more parts, all of it under `--all`; or its JSON."""
     if as_json:
         echo_json(plain(result))
         return
@@ -71,7 +67,6 @@ def _next_command(name: str, options: str) -> str:
 
 
 def echo(text: str) -> None:
-    """Print a text without terminal control characters."""
     hide()
     typer.echo(printable(text, lines=True))
 
@@ -128,11 +123,7 @@ def print_error(error: GraphwrightError, command: Any) -> None:
 
 
 def _as_options(remedy: str) -> str:
-    """Return a remedy that asks for shapes of inputs, as options.
-
-    >>> _as_options("give batch=..., or feeds={'x': (...), 'mask': (...)}")
-    'give --batch N, or --feed x=SIZES --feed mask=SIZES'
-    """
+    """Return a remedy that asks for shapes of inputs, as options."""
 
     def options(feeds: re.Match[str]) -> str:
         return " ".join(f"--feed {name}=SIZES" for name in re.findall(r"'([^']*)': \(", feeds[0]))
@@ -151,7 +142,6 @@ def _in_options(remedy: str, command: Any) -> str:
 
 
 def _parameter(error: GraphwrightError, command: Any) -> str:
-    """Return the command's words for an argument in an error: `option --max-peak`, `argument TARGET`."""
     name = _PARAMETERS.get(error.argument, error.argument)
     for parameter in command.params if name else ():
         if parameter.name == name:

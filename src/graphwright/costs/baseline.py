@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
 from graphwright.errors import ArgumentError, FileFormatError
 from graphwright.files import file_for_user
-from graphwright.plan.json_file import LARGEST, Record, read_json
-from graphwright.report.comparison import FIGURES, LayerFigures, StepCosts
+from graphwright.plain import from_plain
+from graphwright.plan.json_file import read_json
+from graphwright.report.comparison import FIGURES, StepCosts
 
 FORMAT = "graphwright costs"
 VERSION = 2
 _WRITE = "write it: graphwright check TARGET --write-baseline FILE"
 _WRITE_AGAIN = _WRITE.replace("write it", "write it again")
-_FLOATS = frozenset({"forward_flops", "backward_flops", "optimizer_flops", "undivided_flops"})
+_OF_UNKNOWN_DIRECTION = ("forward_flops", "backward_flops", "optimizer_flops")
 
 
 def is_costs_file(target: Any) -> bool:
@@ -45,6 +45,7 @@ def read_costs(path: str | Path) -> StepCosts:
         FileFormatError: it is missing, of another kind or version, or a field is missing or wrong; the message names file and field.
 
     >>> import tempfile
+    >>> from graphwright.report.comparison import LayerFigures
     >>> layer = LayerFigures("model/conv", 3, 10, 100.0, 200.0, 10.0, 40, 40)
     >>> costs = StepCosts("step", {"x": (8, 3)}, dict.fromkeys(FIGURES, 1.0), (layer,), (), {}, 1)
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -62,25 +63,12 @@ def read_costs(path: str | Path) -> StepCosts:
         if file.data.get(field) != wanted:
             what = f"field {field!r} must be {wanted!r}, it is {file.data.get(field)!r:.60}"
             raise FileFormatError(what, where=str(path), cause=cause, remedy=_WRITE_AGAIN)
-    figures, feeds = file.record("figures"), file.record("feeds")
-    return StepCosts(
-        name=str(file.value("name")),
-        feeds={name: feeds.indices(name, LARGEST) for name in feeds.data},
-        figures={name: _number(figures, name) for name in FIGURES},
-        layers=tuple(map(_layer, file.records("layers"))),
-        unknown_flop_ops=tuple(map(str, file.items("unknown_flop_ops"))),
-        how={key: str(text) for key, text in file.record("how").data.items()},
-    )
-
-
-def _number(row: Record, name: str) -> float:
-    """Return a number; null is nan for FLOPs of unknown direction."""
-    return math.nan if name in _FLOATS and row.data.get(name, 0) is None else row.number(name)
-
-
-def _layer(row: Record) -> LayerFigures:
-    numbers: dict[str, Any] = {}
-    for own in fields(LayerFigures):
-        if own.name != "layer" and (own.default is MISSING or own.name in row.data):
-            numbers[own.name] = _number(row, own.name) if own.name in _FLOATS else row.integer(own.name)
-    return LayerFigures(layer=str(row.value("layer")), **numbers)
+    try:
+        costs = from_plain(StepCosts, {key: value for key, value in file.data.items() if key not in ("format", "version")}, "costs")
+    except TypeError as error:
+        raise FileFormatError(str(error), where=str(path), remedy=_WRITE_AGAIN) from error
+    for name in FIGURES:
+        amount = costs.figures.get(name, -1.0)
+        if not (amount >= 0 or (math.isnan(amount) and name in _OF_UNKNOWN_DIRECTION)):
+            raise FileFormatError(f"field costs.figures.{name} is missing or no amount", where=str(path), remedy=_WRITE_AGAIN)
+    return costs

@@ -6,6 +6,7 @@ import math
 import numbers
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -48,19 +49,17 @@ def check(
 ) -> CheckResult:
     """Hold the costs of a step against limits, and against a stored baseline.
 
-    The figures are predicted from the graph, and no step runs. The peak is the one of TensorFlow's executor.
+    The figures are predicted from the graph, and no step runs. The peak is the one of TensorFlow's executor. `max_peak` limits the upper
+    end of its range, see `predict_peak`; a baseline is compared with the peak itself.
 
     Args:
-        target: see `step_costs`.
         max_peak: the most bytes, as an int or as text such as "4GiB".
         max_flops: the most FLOPs of a step, all directions together, as a number or as text such as "20G".
         max_parameters: the most elements of weights, as `count_parameters(...).total` counts them, as a number or as text such as "30M".
-        max_nodes: the most nodes of the flat graph.
         baseline: a file of an earlier `write_baseline`; figures that have grown since fail.
         tolerance: allowed growth: a share such as 0.02 or "2%", or a mapping from figures ("peak", "flops", "parameters", "resident",
             "bytes", "nodes") to shares.
         write_baseline: a path for today's figures, written whether the check passes or not; `baseline` is read before.
-        order: of the peak, see `step_costs`.
 
     Returns:
         A `CheckResult`: true if all is within the limits. It prints itself.
@@ -88,6 +87,8 @@ def check(
     before = None if baseline is None else baseline if isinstance(baseline, StepCosts) else read_costs(baseline)
     costs = step_costs(target, feeds, inputs, outputs, mode=mode, batch=batch, device=device, order=order)
     findings = [Finding(name, costs.figures[name], limit) for name, limit in limits.items()]
+    if costs.peak_high_bytes > costs.figures["peak_bytes"]:
+        findings = [replace(f, amount=costs.peak_high_bytes, is_upper_end=True) if f.figure == "peak_bytes" else f for f in findings]
     comparison = None
     if before is not None:
         _check_shapes(before, costs, baseline)
@@ -117,9 +118,7 @@ def parse_count(value: object, argument: str) -> float:
     if not isinstance(value, str | bool) and isinstance(value, numbers.Real) and 0 <= float(value) < math.inf:
         return int(float(value)) if float(value).is_integer() else float(value)
     raise ArgumentError(
-        f"{value!r} is not a limit",
-        argument=argument,
-        remedy='give a number, or text such as "20G" (20 thousand million) or "30M"',
+        f"{value!r} is not a limit", argument=argument, remedy='give a number, or text such as "20G" (20 thousand million) or "30M"'
     )
 
 

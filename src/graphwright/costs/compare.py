@@ -11,29 +11,27 @@ from functools import partial
 from os import PathLike
 from typing import Any
 
-from graphwright.analyze.cost import TaskMap, unknown_rounds
+from graphwright.analyze.cost import unknown_rounds
 from graphwright.analyze.device_models import HERE
 from graphwright.analyze.flop_tally import Sums, Tally
 from graphwright.costs.baseline import is_costs_file, read_costs
-from graphwright.costs.peak import check_order, own_peak, traced_how
+from graphwright.costs.peak import check_order, step_peak
 from graphwright.costs.xla_peak import by_operation
 from graphwright.ir.garbage_collection import garbage_collection_paused
-from graphwright.ir.graph import Graph, Node
-from graphwright.memory.planning import HOW_PEAK_TRACED, map_tasks
+from graphwright.memory.planning import map_tasks
 from graphwright.plan.model import Schedule
 from graphwright.report.comparison import FIGURES, Comparison, LayerFigures, LayerPair, StepCosts, model_scope
-from graphwright.report.peak_prediction import Order, PeakPrediction
+from graphwright.report.peak_prediction import Order
 from graphwright.source.load import made_by
 from graphwright.step.feeds import ask_each
 from graphwright.step.flatten import flat_step
-from graphwright.step.summary import Roles, count_executed, count_parameters, find_roles, make_layers, make_timeline
+from graphwright.step.summary import count_executed, count_parameters, find_roles, make_layers, make_timeline
 from graphwright.step.targets import Feed, Mode, about_a_step, trace
 
 _NUMBER = re.compile(r"(?:_\d+)+(?=/|$)")
 _ALIGNED = 3000  # layers: up to here the longest common sequence is looked for, which takes the square of their number
 _HOW = {
-    "peak": HOW_PEAK_TRACED,
-    "FLOPs": "counted per operation from static shapes, a multiply-add as two; loops count every round; unused operations are left out",
+    "FLOPs": "counted per operation from static shapes, a multiply-add as two; loops as often as they run; what nothing needs is left out",
     "parameters": "elements of the weights that the step reads or writes, metrics, counters and random states left out; optimizer state is "
     "what updates write and the forward pass never reads",
     "bytes moved": "each input of an operation read once and each output written once, views not at all",
@@ -82,61 +80,34 @@ def step_costs(
     growing = flat.loops.unknown
     tasks = map_tasks(replace(flat, loops=replace(flat.loops, unknown=None)))
     roles = find_roles(tasks)
-    if growing is not None or (order == "traced" and not traced.is_compiled):
-        return _figures(traced.name, traced.feeds, flat.graph, tasks, roles, growing=growing)
-    prediction, reason = own_peak(traced, flat, tasks, roles)
-    costs = _figures(traced.name, traced.feeds, flat.graph, tasks, roles, prediction)
-    costs = replace(costs, how={**costs.how, **flat.loops.sizes})
-    if prediction is None:
-        return replace(costs, how={**costs.how, "peak": traced_how(reason)})
-    return replace(costs, how={**by_operation(costs.how, traced, "layers", "bytes moved"), "peak": prediction.how["peak"]})
-
-
-def _figures(
-    name: str,
-    feeds: Mapping[str, tuple[int, ...]],
-    graph: Graph,
-    tasks: TaskMap,
-    roles: Roles,
-    prediction: PeakPrediction | None = None,
-    growing: Node | None = None,
-) -> StepCosts:
-    """Return the figures of a step.
-
-    Args:
-        prediction: the predicted peak; None takes the peak in the order of the graph.
-        growing: the loop that makes the peak unknown, see `LoopCosts`.
-    """
-    timeline = prediction.timeline if prediction is not None else None
-    shown = timeline or make_timeline(tasks, Schedule(tasks.costs.order), roles)
-    execution, counted = count_executed(graph, roles)
-    parameters = count_parameters(graph, roles)
-    peak_bytes = shown.peak_bytes if prediction is None else prediction.peak_bytes
+    peak = step_peak(traced, flat, tasks, order if growing is None else "traced", roles)
+    timeline = peak.timeline or make_timeline(tasks, Schedule(tasks.costs.order), roles)
+    execution, counted = count_executed(flat.graph, roles)
+    parameters = count_parameters(flat.graph, roles)
     figures: dict[str, float] = {
-        "peak_bytes": peak_bytes if growing is None else math.nan,
-        "resident_bytes": tasks.costs.resident_bytes if prediction is None else prediction.resident_bytes,
+        "peak_bytes": peak.peak_bytes if growing is None else math.nan,
+        "resident_bytes": peak.resident_bytes,
         "parameters": parameters.weights,
         "trainable_parameters": parameters.elements["trainable"],
         "optimizer_state": parameters.elements["optimizer state"],
         "total_flops": counted.whole.total,
         **{name: flops for name, flops in counted.whole.by_direction.items() if name in FIGURES},
         "bytes_moved": counted.whole.bytes_moved,
-        "nodes": len(graph),
+        "nodes": len(flat.graph),
     }
     assert figures.keys() == FIGURES.keys()
-    rows = {row.layer: row for row in make_layers(tasks, roles, shown, None)}
+    rows = {row.layer: row for row in make_layers(tasks, roles, timeline, None)}
     run = (roles.layers.of(node.name) for task in tasks.costs.order for node in tasks.nodes[task])
-    order = dict.fromkeys([*run, *(roles.layers.of(node.name) for node in graph.nodes), *rows])
-    layers = _with_variables([_layer(layer, rows[layer], counted) for layer in order if layer in rows])
-    unknown = tuple(sorted(counted.unknown_reason))
-    drawn = shown if prediction is None else timeline
-    how = dict(_HOW)
+    in_order = dict.fromkeys([*run, *(roles.layers.of(node.name) for node in flat.graph.nodes), *rows])
+    layers = _with_variables([_layer(layer, rows[layer], counted) for layer in in_order if layer in rows])
+    how = by_operation(_HOW, traced, "layers", "bytes moved") | {"peak": peak.how["peak"]} | flat.loops.sizes
     if execution.per_round:
         how["FLOPs"] = f"not known, since how often {', '.join(execution.per_round)} runs depends on data: give example inputs"
+    costs = StepCosts(traced.name, traced.feeds, figures, tuple(layers), tuple(sorted(counted.unknown_reason)), how, peak.timeline)
     if growing is not None:
         error = unknown_rounds(growing)
-        how["peak"], layers, drawn = f"not known, since {error.what}: {error.remedy}", [], None
-    return StepCosts(name, feeds, figures, tuple(layers), unknown, how, drawn)
+        return replace(costs, layers=(), timeline=None, how={**how, "peak": f"not known, since {error.what}: {error.remedy}"})
+    return costs if peak.order == "traced" else replace(costs, peak_high_bytes=peak.high_bytes)
 
 
 def _layer(name: str, row: Any, counted: Tally) -> LayerFigures:
@@ -152,18 +123,14 @@ def _layer(name: str, row: Any, counted: Tally) -> LayerFigures:
 
 def _with_variables(layers: Sequence[LayerFigures]) -> list[LayerFigures]:
     """Join layers that only hold variables with the layer that computes with them: Keras renumbers an optimizer's scope in each trace."""
-    joined = [layer for layer in layers if layer.nodes]
-    place = {_NUMBER.sub("", layer.layer): k for k, layer in reversed(list(enumerate(joined)))}
-    for layer in layers:
-        if layer.nodes:
-            continue
-        k = place.get(_NUMBER.sub("", layer.layer))
-        if k is None:
-            joined.append(layer)
-        else:
-            both = {name: getattr(joined[k], name) + getattr(layer, name) for name in ("parameters", "peak_share_bytes")}
-            joined[k] = replace(joined[k], **both)
-    return joined
+    joined = {layer.layer: layer for layer in layers if layer.nodes}
+    computing = {_NUMBER.sub("", name): name for name in reversed(joined)}
+    for layer in (layer for layer in layers if not layer.nodes):
+        name = computing.get(_NUMBER.sub("", layer.layer), layer.layer)
+        own = joined.get(name, replace(layer, parameters=0, peak_share_bytes=0))
+        sums = own.parameters + layer.parameters, own.peak_share_bytes + layer.peak_share_bytes
+        joined[name] = replace(own, parameters=sums[0], peak_share_bytes=sums[1])
+    return list(joined.values())
 
 
 @about_a_step
@@ -187,10 +154,6 @@ def compare(
     Args:
         a: a target of `step_costs`, or its result, for example with other feeds or another mode.
         b: the target to compare with it. The other arguments are for both; a feed may name an input that only one of them has.
-        order: of the peak, see `step_costs`.
-
-    Returns:
-        A `Comparison`, which prints itself.
 
     Raises:
         UnknownShapeError, ArgumentError, UnsupportedError, FileFormatError: see `step_costs`.
@@ -213,11 +176,7 @@ def both_costs(
     device: str = HERE,
     order: Order = "executor",
 ) -> list[StepCosts]:
-    """Return the costs of targets, each with the feeds of its own inputs.
-
-    Args:
-        targets: each with its mode and batch size.
-    """
+    """Return the costs of targets, each with its mode and batch size, and with the feeds of its own inputs."""
     options = {"inputs": inputs, "outputs": outputs, "device": device, "order": order}
     questions = [partial(step_costs, target, mode=mode, batch=batch, **options) for target, mode, batch in targets]
     costs = ask_each(questions, feeds)
@@ -244,18 +203,13 @@ def match_layers(a: Sequence[LayerFigures], b: Sequence[LayerFigures]) -> tuple[
     keys_a, keys_b = _keys(a), _keys(b)
     place_b = {key: k for k, key in enumerate(keys_b)}
     partner = {i: place_b[key] for i, key in enumerate(keys_a) if key in place_b}
-    taken = set(partner.values())
-    left_a = [i for i in range(len(a)) if i not in partner]
-    left_b = [j for j in range(len(b)) if j not in taken]
     for with_parameters in (True, False):
-        pairs = _aligned(
-            [_base(keys_a[i], a[i] if with_parameters else None) for i in left_a],
-            [_base(keys_b[j], b[j] if with_parameters else None) for j in left_b],
-        )
-        partner |= {left_a[i]: left_b[j] for i, j in pairs}
-        used_a, used_b = {i for i, _ in pairs}, {j for _, j in pairs}
-        left_a = [i for k, i in enumerate(left_a) if k not in used_a]
-        left_b = [j for k, j in enumerate(left_b) if k not in used_b]
+        taken = set(partner.values())
+        left_a = [i for i in range(len(a)) if i not in partner]
+        left_b = [j for j in range(len(b)) if j not in taken]
+        bases_a = [(_NUMBER.sub("", keys_a[i]), a[i].parameters if with_parameters else -1) for i in left_a]
+        bases_b = [(_NUMBER.sub("", keys_b[j]), b[j].parameters if with_parameters else -1) for j in left_b]
+        partner |= {left_a[i]: left_b[j] for i, j in _aligned(bases_a, bases_b)}
     return _in_order(a, b, partner)
 
 
@@ -278,10 +232,6 @@ def _in_order(a: Sequence[LayerFigures], b: Sequence[LayerFigures], partner: Map
 def _keys(layers: Sequence[LayerFigures]) -> list[str]:
     scope = model_scope(layers)
     return ["." + layer.layer.removeprefix(scope) if scope and layer.layer.startswith(scope) else layer.layer for layer in layers]
-
-
-def _base(key: str, layer: LayerFigures | None) -> tuple[str, int]:
-    return _NUMBER.sub("", key), -1 if layer is None else layer.parameters
 
 
 def _aligned(a: Sequence[tuple[str, int]], b: Sequence[tuple[str, int]]) -> list[tuple[int, int]]:

@@ -8,12 +8,12 @@ from dataclasses import replace
 
 from graphwright.analyze.flop_execution import Execution
 from graphwright.analyze.flop_tally import Sums, Tally
-from graphwright.analyze.flops import node_flops
 from graphwright.analyze.layers import Layers
 from graphwright.analyze.time_model import estimated_time_s
-from graphwright.analyze.traffic import bytes_moved
 from graphwright.ir.traits.values import COMPUTES_NOTHING
 from graphwright.ir.traits.variables import VARIABLES, WHOLE_READS
+from graphwright.ops.flops import node_flops
+from graphwright.ops.traffic import bytes_moved
 from graphwright.report.cost_rows import LayerCost, NodeCost, OpTypeCost
 
 _FREE = COMPUTES_NOTHING | VARIABLES | WHOLE_READS

@@ -4,23 +4,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from graphwright.analyze.flop_execution import Execution
 from graphwright.analyze.flop_tally import UNKNOWN_DIRECTIONS, Sums, Tally
-from graphwright.analyze.flops import register_flops as register_flops
 from graphwright.analyze.trip_counts import TripCount
-from graphwright.costs.counted_graph import Countable, CountedGraph, countable
-from graphwright.costs.flop_formulas import count_open
+from graphwright.costs.sized_step import open_shape
+from graphwright.errors import ArgumentError, ErrorCode, GraphwrightError, UnknownShapeError
 from graphwright.ir.edit.library import bodies
 from graphwright.ir.garbage_collection import garbage_collection_paused
 from graphwright.ir.graph import Graph
-from graphwright.report.flop_count import FlopCount, FlopRow, UnknownOps
+from graphwright.ops.flops import register_flops as register_flops
+from graphwright.report.flop_count import FlopCount, FlopRow, Formula, UnknownOps
 from graphwright.report.units import counted
 from graphwright.run.measure_loops import measure_trip_counts
+from graphwright.run.traced_step import TracedStep
 from graphwright.source.attributes import constant_array
+from graphwright.step.feeds import is_value, leaves_of
+from graphwright.step.flatten import counted_graph
 from graphwright.step.summary import count_executed
-from graphwright.step.targets import Feed, Mode, about_a_step
+from graphwright.step.targets import Feed, Mode, about_a_step, read_target, trace
+
+_SIZES = (3, 5, 8)  # of an open batch; odd and even ones, since steps may halve a batch; a batch of one example is often a special case
 
 _HOW = {
     "FLOPs": "counted per operation from static shapes, a multiply-add as two, windows at borders in full; what no fetch and no effect "
@@ -52,10 +58,11 @@ def count_flops(
         feeds: shape, or `tf.TensorSpec`, by argument name (by placeholder for a graph). None for one dimension leaves the batch size open.
 
     Returns:
-        A `FlopCount`, which prints itself. With an open batch size its figures are nan, and its `formula` is a polynomial.
+        A `FlopCount`, which prints itself. With an open batch size its `formula` is a line in the batch size, and its other figures are
+        those of a batch of 8.
 
     Raises:
-        UnknownShapeError: a dimension other than the batch is unknown, or the FLOPs are no polynomial of the batch size.
+        UnknownShapeError: a dimension other than the batch is unknown, or the FLOPs are no line in the batch size.
         ArgumentError, FileFormatError: the target cannot be traced or read.
 
     >>> import tensorflow as tf
@@ -65,29 +72,65 @@ def count_flops(
     >>> print(count_flops(product, feeds={"a": (None, 256), "b": (256, 256)}).formula)
     131,072 * batch
     """
-    read, first = countable(Countable(target, feeds, inputs, outputs, mode, batch))
-    return count_open(read, _count) if read.is_open else _count(first)
+    read = read_target(target, outputs, feeds)
+
+    def count_at(open_batch: int | None = None) -> FlopCount:
+        return _count(trace(read, feeds=feeds, inputs=inputs, mode=mode, batch=batch, open_batch=open_batch))
+
+    try:
+        return count_at()
+    except (UnknownShapeError, ArgumentError) as error:
+        for path, feed in leaves_of(feeds or {}).items():
+            if not is_value(feed):
+                open_shape(path, feed)
+        try:
+            counts = {size: count_at(size) for size in _SIZES}
+        except GraphwrightError:
+            raise error from None
+    return _with_formula(counts)
 
 
-def _count(counted: CountedGraph) -> FlopCount:
-    execution, counts = count_executed(counted.graph)
+def _with_formula(counts: Mapping[int, FlopCount]) -> FlopCount:
+    """Return the count at the largest size, with a line through the totals at the others, which is checked there."""
+    small, middle, size = counts
+    first, second, last = counts.values()
+    per_example = (second.total - first.total) / (middle - small)
+    formula = Formula(per_example, first.total - small * per_example) if math.isfinite(last.total) else None
+    if formula is not None and not math.isclose(formula(size), last.total, rel_tol=1e-9):
+        listed = ", ".join(f"{count.total:,.0f} at {size}" for size, count in counts.items())
+        raise UnknownShapeError(
+            f"the FLOPs are not a line in the batch size: {listed}",
+            where=f"target {last.name!r}",
+            cause="the work per example depends on the batch size",
+            remedy="give the batch size: feeds={name: shape}, or batch=...",
+            code=ErrorCode.OPEN_BATCH,
+        )
+    shapes = {name: zip(shape, last.feeds[name], strict=True) for name, shape in first.feeds.items()}
+    opened = {name: tuple(None if a != b else a for a, b in pairs) for name, pairs in shapes.items()}
+    how = f"open; a line through the FLOPs at {small} and {middle}, checked at {size}, the batch size of all other figures"
+    return replace(last, feeds=opened, how={**last.how, "batch size": how}, batch=size, formula=formula)
+
+
+def _count(traced: TracedStep) -> FlopCount:
+    graph, binding = counted_graph(traced)
+    execution, counts = count_executed(graph)
     open_loops = [name for name, trip in execution.trips.items() if trip.kind in ("at most", "unknown")]
-    if open_loops and counted.binding is not None and counted.arguments is not None:
-        measured = measure_trip_counts(counted.graph, counted.binding, counted.arguments, open_loops, constant_array)
+    if open_loops and traced.is_runnable:
+        measured = measure_trip_counts(graph, binding, traced.arguments, open_loops, constant_array)
         if measured:
-            counted.graph.example.update(measured)
-            execution, counts = count_executed(counted.graph)
+            graph.example.update(measured)
+            execution, counts = count_executed(graph)
     whole = counts.whole
     return FlopCount(
-        name=counted.name,
-        feeds=counted.feeds,
+        name=traced.name,
+        feeds=traced.feeds,
         node_count=whole.ops,
         **whole.flops,
         bytes_moved=whole.bytes_moved,
         unknown=_unknown(counts),
         per_op_type=_rows(counts.per_op_type),
         per_layer=_rows(counts.per_layer),
-        how=_how(execution, counts, counted.graph),
+        how=_how(execution, counts, graph),
         loops={name: _words(trip, execution.per_round.get(name)) for name, trip in execution.trips.items()},
         branches=execution.branches,
     )

@@ -38,20 +38,9 @@ class GraphParameters:
 
 
 def graph_parameters(
-    graph: Graph,
-    stored: Sequence[StoredVariable],
-    keys: Mapping[Value, str],
-    step: StepVariables | None,
-    captured: Iterable[Value] = (),
+    graph: Graph, stored: Sequence[StoredVariable], keys: Mapping[Value, str], step: StepVariables | None, captured: Iterable[Value] = ()
 ) -> GraphParameters:
-    """Find the role of each variable of a graph, and the constants that are weights.
-
-    Args:
-        stored: its variables.
-        keys: keys of variables by handle, reference or input.
-        step: the uses of variables in the step, if there is one.
-        captured: inputs for tensors that a function captured.
-    """
+    """Find the role of each variable of a graph by its key, and the constants that are weights."""
     savers = {node_of(held) for held in graph.collections[SAVER].references()} if SAVER in graph.collections else set[Node]()
     accesses = find_accesses(graph, keys, {node for node in graph.nodes if node.op_type not in SAVES and node not in savers})
     uses = _uses(accesses, graph, {v.key: element_count(v.shape) for v in stored})
@@ -96,11 +85,7 @@ def graph_parameters(
 
 
 def _uses(accesses: Iterable[Access], graph: Graph, elements: Mapping[str, int | None]) -> dict[str, str]:
-    """Return the named uses of variables by key.
-
-    Args:
-        elements: of variables, by key.
-    """
+    """Return the named uses of variables by key."""
     notes: dict[str, dict[str, None]] = defaultdict(dict)
     for access in accesses:
         if not access.reads or access.writes:

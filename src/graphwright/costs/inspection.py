@@ -9,16 +9,15 @@ from typing import Any
 from graphwright.analyze.flop_tally import UNKNOWN_DIRECTIONS
 from graphwright.analyze.time_model import ASSUMED_ROOFS
 from graphwright.costs.cost_rows import complete_layers, node_costs, op_type_rows
-from graphwright.costs.peak import check_order, own_peak, traced_how
+from graphwright.costs.peak import check_order, step_peak
 from graphwright.costs.profile import profile_traced
 from graphwright.costs.xla_peak import by_operation
 from graphwright.ir.garbage_collection import garbage_collection_paused
 from graphwright.ir.graph import Graph
-from graphwright.memory.planning import HOW_PEAK_TRACED, map_tasks, stated_bound
+from graphwright.memory.planning import map_tasks, stated_bound
 from graphwright.plan.model import Schedule
 from graphwright.plan.solve import lower_bound
 from graphwright.report.inspection import Inspection
-from graphwright.report.obtained import Obtained
 from graphwright.report.parameter_table import short_count
 from graphwright.report.peak_prediction import Order
 from graphwright.report.progress import tell
@@ -34,7 +33,6 @@ from graphwright.step.summary import Roles, count_executed, count_parameters, fi
 from graphwright.step.targets import Feed, Mode, about_a_step, trace
 
 _HOW = {
-    "peak": HOW_PEAK_TRACED,
     "parameters": "sizes of the variables that the step captures; optimizer state is what updates write and the forward pass never reads",
     "FLOPs": "counted per operation from static shapes, a multiply-add as two; operations in loops count every round",
     "bytes moved": "each input of an operation read once and each output written once, views not at all",
@@ -68,9 +66,6 @@ def inspect(
         measure: whether to run the step in a fresh process and measure its peak, on the inputs or on made-up ones.
         profile: whether to run it there and measure the time of each operation too, as `graphwright.profile` does, and the roofs
             of this machine. Both need `trust(path)` for a file.
-
-    Returns:
-        An `Inspection`, which prints itself and has `write_html`.
 
     Raises:
         UnknownShapeError: a dimension is unknown; the message names the argument to bind.
@@ -107,16 +102,9 @@ def _inspect(traced: TracedStep, order: Order, measured: Any) -> Inspection:
     flat = flat_step(traced)
     tasks = map_tasks(flat)
     roles = find_roles(tasks, innermost_line(traced.function))
-    executor, reason = Obtained(None, "") if order == "traced" and not traced.is_compiled else own_peak(traced, flat, tasks, roles)
-    timeline = executor.timeline if executor is not None else None
-    how = by_operation(_HOW, traced, "lower bound", "bytes moved") | flat.how
-    if executor is not None:
-        how |= executor.how
-    elif reason:
-        how["peak"] = traced_how(reason)
-    if timeline is None:
-        timeline = make_timeline(tasks, Schedule(tasks.costs.order), roles)
-    peak_bytes = timeline.peak_bytes if executor is None else executor.peak_bytes
+    peak = step_peak(traced, flat, tasks, order, roles)
+    timeline, peak_bytes = peak.timeline or make_timeline(tasks, Schedule(tasks.costs.order), roles), peak.peak_bytes
+    how = {**by_operation(_HOW, traced, "lower bound", "bytes moved"), **flat.how, **peak.how}
     bound_bytes, bound_words = stated_bound(tasks, lower_bound(tasks.costs), roles.layers, timeline.peak_bytes)
     execution, counted = count_executed(flat.graph, roles)
     nodes, time_by_op_type = node_costs(execution, roles.layers)
@@ -138,7 +126,7 @@ def _inspect(traced: TracedStep, order: Order, measured: Any) -> Inspection:
         lower_bound_reason=f"{bound_words}: {100 * bound_bytes / max(peak_bytes, 1):.0f} % of the peak",
         how=how,
         measured=measured,
-        executor=executor,
+        executor=None if peak.order == "traced" else peak,
         bytes_moved=counted.whole.bytes_moved,
         op_types=op_type_rows(counted, time_by_op_type),
         nodes=nodes,

@@ -27,12 +27,9 @@ class KerasParameters:
 
 
 def keras_parameters(model: Any, *, is_traced: bool = False) -> KerasParameters:
-    """Return the variables of a model, of its metrics and of its optimizer, each once.
+    """Return the variables of a model, of its metrics and of its optimizer, each once; a traced step has made all that it needs.
 
     The state of an optimizer that is not built yet is found by building a copy of it for one variable of each shape at a time.
-
-    Args:
-        is_traced: whether a step of the model is traced, which makes all variables that the step needs.
     """
     own_step = has_own_step(model)  # it may need nothing but the parts of the model
     unbuilt = [layer.name for layer in all_layers(model) if not layer.built and has_call(layer) and not (own_step and layer is model)]

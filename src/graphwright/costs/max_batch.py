@@ -42,7 +42,8 @@ def max_batch(
 ) -> MaxBatch:
     """Find the largest batch whose peak memory fits a budget.
 
-    The peak is predicted at a few sizes, each nearer to the budget; the answer is checked at that batch and the next one.
+    The peak is predicted at a few sizes, each nearer to the budget; the answer is checked at that batch and the next one. A batch fits if
+    the upper end of the predicted range does, see `predict_peak`.
 
     Args:
         budget: bytes, or text such as "8GiB".
@@ -52,9 +53,6 @@ def max_batch(
             more does not. If not, further sizes are measured and the answer is corrected.
         order: "executor" for the peak in the order of TensorFlow's executor; "traced" for the order in which the step was traced, which is
             predicted faster. A step that XLA compiles has its own order.
-
-    Returns:
-        A `MaxBatch`, which prints itself.
 
     Raises:
         ArgumentError: the budget is a share, no dimension of the inputs is open, or the feeds do not fit.
@@ -71,14 +69,14 @@ def max_batch(
         raise ArgumentError(f"device={device!r} was given with measure", argument="device", remedy="measure on a machine with that device")
     budget_bytes = Budget.read(budget).nbytes
     sized = SizedStep(target, feeds, mode, inputs=inputs, outputs=outputs, runs=measure, device=device)
-    peaks: dict[int, int] = {}
+    highs: dict[int, int] = {}
 
-    def peak_at(size: int) -> int:
-        peaks[size] = sized.peak(size, order).nbytes
-        return peaks[size]
+    def high_at(size: int) -> int:
+        highs[size] = sized.peak(size, order).high_bytes
+        return highs[size]
 
     base_bytes = sized.peak(_FIRST, order).resident_bytes
-    predicted = _largest_predicted(peak_at, base_bytes, budget_bytes, peaks)
+    predicted = _largest_predicted(high_at, base_bytes, budget_bytes, highs)
     measured: dict[int, Obtained[MeasuredBatch]] = {}
     batch = predicted
     if measure and predicted is not None:
@@ -89,7 +87,7 @@ def max_batch(
 
         batch = largest(fits, predicted)
     shown = {1} if batch is None else {*measured, batch, batch + 1} - {0}
-    shown_peaks = {size: peak_at(size) for size in sorted(shown)}
+    shown_peaks = {size: sized.peak(size, order).nbytes for size in sorted(shown)}
     first_shown = min(shown)
     how = {"predicted peak": sized.peak(first_shown, order).how, "shapes": sized.how}
     if measured_how := [measurement.how for measurement in measured.values() if measurement.how]:
@@ -106,16 +104,12 @@ def max_batch(
         predicted=shown_peaks,
         measured=tuple(measured[size].found for size in sorted(measured)),
         how=how,
+        predicted_high={size: high_at(size) for size in shown_peaks},
     )
 
 
 def _largest_predicted(peak_at: Callable[[int], int], base_bytes: int, budget_bytes: int, peaks: Mapping[int, int]) -> int | None:
-    """Return the largest batch that fits; None if every batch does, since the peak does not grow.
-
-    Args:
-        base_bytes: about the peak of a batch without examples.
-        peaks: the known peaks, which `peak_at` adds to.
-    """
+    """Return the largest batch that fits; None if every batch does. `peak_at` adds to `peaks`."""
     start = size_near_budget(peak_at, _FIRST, budget_bytes, base_bytes=base_bytes)
     if max(peaks.values()) <= min(budget_bytes, peaks[_FIRST]):
         last = max(_LARGE, 2 * max(peaks))
@@ -127,9 +121,6 @@ def _largest_predicted(peak_at: Callable[[int], int], base_bytes: int, budget_by
 
 def largest(fits: Callable[[int], bool], start: int) -> int:
     """Return the largest size that fits, near `start`; the answer and the next size are always asked for, and no size twice.
-
-    Args:
-        fits: whether a size from 1 on fits; all sizes below a fitting one do.
 
     >>> asked = []
     >>> largest(lambda size: asked.append(size) or size <= 7, 5), asked
@@ -156,15 +147,8 @@ def size_near_budget(
 ) -> int:
     """Return a size near the largest that fits; 0 if none does.
 
-    The part of a peak above `base_bytes` is taken for a power of the size. The first power is 1; each next one is fitted to the last two
-    sizes.
-
-    Args:
-        peak_at: the peak at a size, which may be asked for a size again.
-        size: the first size.
-        base_bytes: about what a batch without examples takes.
-        tries: the largest number of sizes to try.
-        enough: the share of the budget from which on a peak is near enough.
+    The part of a peak above `base_bytes`, the peak without examples, is modeled as a power of the size, fitted to the last two sizes. The
+    share `enough` of the budget is near enough.
 
     >>> size_near_budget(lambda size: 40 + 5 * size, 512, 139, base_bytes=40)
     19

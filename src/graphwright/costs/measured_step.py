@@ -9,16 +9,16 @@ from typing import Any
 
 from graphwright.analyze.backward import backward_nodes
 from graphwright.analyze.directions import Direction, find_directions
-from graphwright.analyze.flops import node_flops
 from graphwright.analyze.layers import Layers, find_layers
 from graphwright.analyze.parameters import WEIGHTS
 from graphwright.analyze.step_profile import OpRun, SourceLine, StepProfile
-from graphwright.analyze.traffic import bytes_moved
 from graphwright.errors import GraphwrightError
 from graphwright.ir.dtypes import element_count
 from graphwright.ir.graph import Graph
 from graphwright.ir.traits.control_flow import called_functions
 from graphwright.ir.walk import topological_order
+from graphwright.ops.flops import node_flops
+from graphwright.ops.traffic import bytes_moved
 from graphwright.run.executed_graph import plain_op_type
 from graphwright.run.record_step import RecordedStep
 from graphwright.run.step_session import executed_graph_def

@@ -14,7 +14,6 @@ from graphwright.analyze.parameters import Parameter
 from graphwright.analyze.update_checks import Finding, check_step, frozen_but_moving, update_ops_of
 from graphwright.analyze.variable_access import Access
 from graphwright.analyze.variable_updates import AVERAGE_OF_VARIABLE
-from graphwright.costs.counted_graph import Countable, countable
 from graphwright.costs.graph_parameters import graph_parameters
 from graphwright.costs.keras_parameters import keras_parameters
 from graphwright.costs.step_variables import StepVariables, choose_step, look_at_step
@@ -72,9 +71,6 @@ def count_parameters(
             collection "train_op", the optimizer's updates, or its signatures.
         depth: the number of parts of a name in `by_layer` and the printed tree; None for all.
 
-    Returns:
-        A `ParameterTable`, which prints itself.
-
     Raises:
         ArgumentError: the target holds no graph, a layer of the model is not built, or a function has no trace or several.
         FileFormatError, GraphError: the file cannot be read.
@@ -107,7 +103,7 @@ def count_parameters(
         traced = trace(target, feeds=feeds, inputs=inputs, batch=batch, open_batch=1)
         return _of_function(traced.name, traced.function, outputs, depth)
     if wants_step:  # the parameters of a graph do not depend on it; a feed that names nothing is an error all the same
-        countable(Countable(target, feeds, inputs, outputs, mode, batch))
+        trace(target, feeds=feeds, inputs=inputs, outputs=outputs, mode=mode, batch=batch, open_batch=1)
     if hasattr(target, "get_concrete_function") and len(traces_of(target)) != 1 and getattr(target, "input_signature", None) is None:
         trace(target)  # which says what is missing
     graph = load(target)
@@ -135,17 +131,9 @@ def _of_graph(name: str, graph: Graph, outputs: Any, depth: int | None, captured
     description, values, nodes = choose_step(graph, outputs)
     step = look_at_step(graph, keys, description, values, nodes) if description and stored else None
     roles = graph_parameters(graph, stored, keys, step, [v for v in captured if v not in keys])
-    table = ParameterTable(
-        name,
-        (*roles.parameters.values(), *roles.constants),
-        depth,
-        roles.how,
-        tables=find_tables(graph),
-        collections=summarize_collections(graph),
-    )
-    if step is None:
-        return table
-    return _with_step(table, roles.parameters, step, graph, read=roles.read)
+    parameters = (*roles.parameters.values(), *roles.constants)
+    table = ParameterTable(name, parameters, depth, roles.how, find_tables(graph), summarize_collections(graph))
+    return table if step is None else _with_step(table, roles.parameters, step, graph, read=roles.read)
 
 
 def _of_model(model: Any, traced: Any, depth: int | None) -> ParameterTable:
@@ -176,12 +164,7 @@ def _with_step(
     from_model: bool = False,
     read: AbstractSet[str] = frozenset(),
 ) -> ParameterTable:
-    """Return the table with the uses of its parameters in the step.
-
-    Args:
-        from_model: whether the kinds of the parameters come from the model itself.
-        read: keys that the graph reads, in this step or not.
-    """
+    """Return the table with the uses of its parameters in the step; `read` are keys that the graph reads, in this step or not."""
     names = {key: parameter.name for key, parameter in parameters.items()}
     reads: dict[str, dict[str, None]] = {}
     writes: dict[str, dict[str, None]] = {}
@@ -199,16 +182,9 @@ def _with_step(
                 effects[name, effect, access.path] = None
     weights = {key for key, p in parameters.items() if p.kind in ("trainable", "non-trainable")}
     trainable = {key for key in weights if parameters[key].kind == "trainable"}
+    part = step.graph, step.needed, step.accesses
     warnings: list[Finding] = check_step(
-        step.graph,
-        step.needed,
-        step.accesses,
-        names,
-        trainable,
-        weights,
-        update_ops=update_ops_of(graph),
-        run=step.original,
-        read_elsewhere=read,
+        *part, names, trainable, weights, update_ops=update_ops_of(graph), run=step.original, read_elsewhere=read
     )
     if step.backward:
         layers: dict[str, list[str]] = {}

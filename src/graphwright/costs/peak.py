@@ -14,7 +14,6 @@ from graphwright.ir.garbage_collection import garbage_collection_paused
 from graphwright.memory.planning import HOW_PEAK_TRACED, follow_schedule, map_tasks
 from graphwright.plan.model import Schedule
 from graphwright.plan.simulate import simulate
-from graphwright.report.obtained import Obtained
 from graphwright.report.peak_prediction import Order, PeakPrediction
 from graphwright.report.units import format_bytes
 from graphwright.run.executed_graph import read_executed_graph
@@ -53,9 +52,6 @@ def predict_peak(
         order: "executor" or "traced"; a step that XLA compiles (`jit_compile=True`) has its own order in either case.
         threads: inter-op threads of the executor; None for the setting of this process.
 
-    Returns:
-        A `PeakPrediction`, which prints itself.
-
     Raises:
         UnknownShapeError: a dimension is unknown; the message names the argument to bind.
         ArgumentError, UnsupportedError, FileFormatError: the target cannot be traced, read or executed on one device.
@@ -86,9 +82,8 @@ def predict_peak(
             reason = f"not known: {first_line(error)}"
     elif flat.loops.trip_counts:
         return traced_loops_peak(traced, threads=count)
-    timeline = make_timeline(tasks, Schedule(tasks.costs.order), find_roles(tasks))
-    how = {"peak": traced_how(reason), **flat.how}
-    return make_prediction(traced, timeline, order="traced", threads=count, tasks=tasks, how=how)
+    prediction = _traced_peak(traced, tasks, find_roles(tasks), reason, count)
+    return replace(prediction, how={**prediction.how, **flat.how})
 
 
 def _without_xla(traced: TracedStep) -> dict[str, str]:
@@ -105,10 +100,7 @@ def _without_xla(traced: TracedStep) -> dict[str, str]:
 def traced_loops_peak(traced: TracedStep, *, threads: int, records: Sequence[bytes] = ()) -> PeakPrediction:
     """Predict the traced order of a step with loops: the step is rewritten to keep it, and the executor is simulated on that.
 
-    Control edges order whole loops. The order inside a loop, and how long a loop keeps its arguments, stay the executor's choice.
-
-    Args:
-        records: the result of `collected_graphs` for a run of the rewritten step.
+    Control edges order whole loops; inside loops the order is the executor's. `records` are those of a run of the rewritten step.
     """
     flat = flat_step(traced)
     tasks = map_tasks(flat)
@@ -119,13 +111,11 @@ def traced_loops_peak(traced: TracedStep, *, threads: int, records: Sequence[byt
     return replace(found, order="traced", how={**found.how, "peak": f"{_HOW_TRACED_LOOPS}; {HOW_EXECUTOR}", **flat.loops.sizes})
 
 
-def traced_how(reason: str) -> str:
-    """Return how the peak of the traced order was obtained.
-
-    Args:
-        reason: why the executor's peak is unknown; "" if nobody asked for it.
-    """
-    return f"{HOW_PEAK_TRACED}. The peak in the order of TensorFlow's executor is {reason}" if reason else HOW_PEAK_TRACED
+def _traced_peak(traced: TracedStep, tasks: TaskMap, roles: Roles, reason: str, threads: int) -> PeakPrediction:
+    """Predict the peak of the traced order; `reason` says why the executor's is unknown, "" if nobody asked for it."""
+    timeline = make_timeline(tasks, Schedule(tasks.costs.order), roles)
+    how = f"{HOW_PEAK_TRACED}. The peak in the order of TensorFlow's executor is {reason}" if reason else HOW_PEAK_TRACED
+    return make_prediction(traced, timeline, order="traced", threads=threads, tasks=tasks, how={"peak": how})
 
 
 def check_order(order: str) -> None:
@@ -133,19 +123,18 @@ def check_order(order: str) -> None:
         raise ArgumentError(f"order={order!r} was given", argument="order", remedy="give 'executor' or 'traced'")
 
 
-def own_peak(traced: TracedStep, flat: FlatStep, tasks: TaskMap, roles: Roles | None = None) -> Obtained[PeakPrediction | None]:
-    """Return the peak of a step as TensorFlow or XLA runs it, and how it was obtained; or None, and the reason.
-
-    Args:
-        flat: the flat graph of the step, with operations that XLA compiles unchanged.
-        tasks, roles: of that graph.
-    """
+def step_peak(traced: TracedStep, flat: FlatStep, tasks: TaskMap, order: Order, roles: Roles | None = None) -> PeakPrediction:
+    """Predict the peak of a step as TensorFlow or XLA runs it; of the traced order if that is asked for or the other is unknown."""
+    reason = ""
     if traced.is_compiled:
         try:
-            compiled = xla_peak(traced, threads=inter_op_threads())
+            return xla_peak(traced, threads=inter_op_threads())
         except UnsupportedError as error:
-            return Obtained(None, f"not known: {first_line(error)}")
-        return Obtained(compiled, compiled.how["peak"])
-    found, how = plain_peak(traced, flat.graph, tasks, roles=roles)
-    said = "".join(f"; {key}: {words}" for key, words in flat.loops.sizes.items())
-    return Obtained(found and replace(found, how={**found.how, "peak": found.how["peak"] + said}), how + said)
+            reason = f"not known: {first_line(error)}"
+    elif order == "executor":
+        prediction, reason = plain_peak(traced, flat.graph, tasks, roles=roles)
+        sizes = "".join(f"; {key}: {words}" for key, words in flat.loops.sizes.items())
+        if prediction is not None:
+            return replace(prediction, how={**prediction.how, "peak": prediction.how["peak"] + sizes})
+        reason += sizes
+    return _traced_peak(traced, tasks, roles or find_roles(tasks), reason, inter_op_threads())

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any
 
-from graphwright.analyze.profile_tree import TreeOptions, TreeWords, grow_tree
+from graphwright.analyze.profile_tree import TreeOptions, grow_tree
 from graphwright.analyze.step_profile import ProfileRow, StepProfile, by_layer, by_op_type, whole
 from graphwright.costs.measured_step import join_records
 from graphwright.errors import ArgumentError
@@ -16,7 +16,7 @@ from graphwright.plain import fields_json, number, plain
 from graphwright.report.chrome_trace import write_chrome_trace
 from graphwright.report.page import OnPage
 from graphwright.report.profile_report import ProfileTree, profile_sheet, profile_verdict
-from graphwright.report.sheet import Printed, Sheet
+from graphwright.report.sheet import Sheet
 from graphwright.run.record_step import RecordedStep, record_step
 from graphwright.run.step_session import executed_graph_def
 from graphwright.run.step_stats import rename_as_written
@@ -38,16 +38,8 @@ _HOW = {
 
 
 @dataclass(frozen=True)
-class Profile(OnPage, Printed):
-    """One step, measured. Returned by `graphwright.profile`.
-
-    Attributes:
-        name: of the step.
-        feeds: shape by argument.
-        step: op runs, memory, and their parts of the model.
-        how: by figure, how it was obtained.
-        records: TensorFlow's own records (a `RunMetadata` among them), which `write_tensorboard` writes.
-    """
+class Profile(OnPage):
+    """One step, measured. Returned by `graphwright.profile`. `records` are TensorFlow's own, which `write_tensorboard` writes."""
 
     name: str
     feeds: Mapping[str, tuple[int, ...]]
@@ -75,7 +67,7 @@ class Profile(OnPage, Printed):
         """One sentence: the time of the step, and what took most of it."""
         return profile_verdict(self.step)
 
-    def tree(self, **options: Unpack[TreeWords]) -> ProfileTree:
+    def tree(self, **options: Any) -> ProfileTree:
         """Return the step as a tree: by name scope, by dataflow, by op type, or by line of code.
 
         Args:
@@ -88,7 +80,7 @@ class Profile(OnPage, Printed):
         try:
             chosen = TreeOptions(**options)
         except TypeError as error:
-            raise ArgumentError(str(error), where="Profile.tree", remedy=f"options are {', '.join(TreeWords.__annotations__)}") from error
+            raise ArgumentError(str(error), where="Profile.tree", remedy=f"options are {', '.join(TreeOptions.__annotations__)}") from error
         return ProfileTree(grow_tree(self.step, chosen), chosen)
 
     def _sheet(self) -> Sheet:
@@ -98,17 +90,12 @@ class Profile(OnPage, Printed):
         """Write a Chrome trace, which Perfetto (ui.perfetto.dev) and chrome://tracing open.
 
         Args:
-            path: of the JSON file.
             flows: whether to draw arrows from producers to readers of values.
         """
         return write_chrome_trace(self.step, path, flows=flows)
 
     def write_tensorboard(self, folder: str | Path) -> Path:
-        """Write an event file for `tensorboard --logdir FOLDER`, tab "Graphs": the graph that ran, its times and memory. Return its path.
-
-        Args:
-            folder: of the run; is made if it is missing.
-        """
+        """Write an event file for `tensorboard --logdir FOLDER`, tab "Graphs": the graph, its times and memory; return its path."""
         graph_def, metadata = rename_as_written(executed_graph_def(self.records.metadata.partition_graphs), self.records.metadata)
         return write_event_file(folder, graph_def, metadata, tag=self.name)
 
@@ -151,14 +138,8 @@ def profile(
         target: a `tf.function`, a `ConcreteFunction`, a Keras model, the path of a `.keras` file, a SavedModel or a graph; or a
             `tf.Graph`, a `GraphDef`, a `Graph` without variables.
         steps: the number of recorded steps; the one of median time is kept.
-        warmup: the number of steps before.
-        isolated: whether to run in a fresh process.
         inter_op_threads: the number of nodes that may run at once; None for the setting of this process.
-        grappler: whether Grappler rewrites the graph, as it does by default.
         timeout_s: the time after which to give up, in a fresh process.
-
-    Returns:
-        A `Profile`, which prints itself.
 
     Raises:
         MeasurementError: the process died, or ran out of time.
@@ -173,13 +154,7 @@ def profile(
     """
     traced = trace(target, feeds=feeds, inputs=inputs, outputs=outputs, mode=mode, batch=batch, runs=True)
     return profile_traced(
-        traced,
-        steps=steps,
-        warmup=warmup,
-        isolated=isolated,
-        inter_op_threads=inter_op_threads,
-        grappler=grappler,
-        timeout_s=timeout_s,
+        traced, steps=steps, warmup=warmup, isolated=isolated, inter_op_threads=inter_op_threads, grappler=grappler, timeout_s=timeout_s
     )
 
 

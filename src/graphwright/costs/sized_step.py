@@ -8,14 +8,12 @@ from typing import Any, NamedTuple
 
 from graphwright.analyze.cost import TaskMap
 from graphwright.analyze.device_models import HERE
-from graphwright.costs.peak import own_peak, traced_how
+from graphwright.costs.peak import step_peak
 from graphwright.costs.xla_peak import xla_peak
 from graphwright.errors import ArgumentError, ErrorCode, located
 from graphwright.ir.dtypes import Shape
 from graphwright.memory.planning import map_tasks
-from graphwright.plan.model import Schedule
-from graphwright.plan.simulate import simulate
-from graphwright.report.peak_prediction import Order
+from graphwright.report.peak_prediction import BY_UPPER_END, Order
 from graphwright.report.progress import tell
 from graphwright.run.traced_step import TracedStep
 from graphwright.source.tensorflow_import import import_tensorflow
@@ -28,28 +26,16 @@ Feeds = Callable[[int], Mapping[str, Feed]] | Mapping[str, Feed] | None
 
 
 class PeakAt(NamedTuple):
-    """The peak at a batch size, the part of it that is resident, and how it was obtained."""
+    """The peak at a batch size, the upper end of its range, the part of it that is resident, and how it was obtained."""
 
     nbytes: int
+    high_bytes: int
     resident_bytes: int
     how: str
 
 
 class SizedStep:
-    """A step whose batch size is open.
-
-    Args:
-        target: see `graphwright.inspect`.
-        feeds: see `feeds_at`.
-        inputs: example arguments of one call, instead of feeds; see `specs_at`.
-        outputs: the fetched outputs of a graph.
-        mode: for a Keras model.
-        runs: whether it is to be run.
-        device: the device of its peaks.
-
-    Attributes:
-        of_examples: a note on figures that depend on the example inputs.
-    """
+    """A step whose batch size is open; `of_examples` is a note on figures that depend on the example inputs."""
 
     def __init__(
         self, target: Any, feeds: Feeds, mode: Mode, *, inputs: Any = None, outputs: Any = None, runs: bool = False, device: str = HERE
@@ -101,35 +87,19 @@ class SizedStep:
             traced = self.traced(size)
             with at_size(size):
                 flat = flat_step(traced)
-                self._last = size, flat, map_tasks(flat)
+                self._last = size, flat, map_tasks(flat, traced.device)
         return self._last[1:]
 
     def peak(self, size: int, order: Order) -> PeakAt:
-        """Return the peak at a batch size: in the traced order where the executor's is unknown.
-
-        A step that XLA compiles has the peak of its program in either order.
-
-        Raises:
-            UnsupportedError: XLA cannot compile the step.
-        """
+        """Return the peak at a batch size; raise `UnsupportedError` if XLA, which is to compile the step, cannot."""
         if (size, order) not in self._peaks:
             traced = self.traced(size)
             with at_size(size):
-                self._peaks[size, order] = self._predict(traced, size, order)
+                compiled = traced.is_compiled
+                peak = xla_peak(traced, threads=inter_op_threads()) if compiled else step_peak(traced, *self._flattened(size), order)
+                how = peak.how["peak"] + f"; {BY_UPPER_END}" * (peak.order == "executor")
+                self._peaks[size, order] = PeakAt(peak.peak_bytes, peak.high_bytes, peak.resident_bytes, how)
         return self._peaks[size, order]
-
-    def _predict(self, traced: TracedStep, size: int, order: Order) -> PeakAt:
-        if traced.is_compiled:
-            compiled = xla_peak(traced, threads=inter_op_threads())
-            return PeakAt(compiled.peak_bytes, compiled.resident_bytes, compiled.how["peak"])
-        flat, tasks = self._flattened(size)
-        reason = ""
-        if order == "executor":
-            prediction, reason = own_peak(traced, flat, tasks)
-            if prediction is not None:
-                return PeakAt(prediction.peak_bytes, prediction.resident_bytes, prediction.how["peak"])
-        peak_bytes = simulate(tasks.costs, Schedule(tasks.costs.order)).peak_bytes
-        return PeakAt(peak_bytes, tasks.costs.resident_bytes, traced_how(reason))
 
 
 def _no_open_dimension(traced: TracedStep) -> ArgumentError:
@@ -167,7 +137,7 @@ def feeds_at(feeds: Feeds, size: int) -> Mapping[str, Feed] | None:
 def specs_at(inputs: Any, size: int) -> Any:
     """Return specs of example arguments with another batch size, in place of the first tensor's wherever it is a first dimension.
 
-    Specs do not say what ragged and sparse rows hold, so such arguments are returned themselves, with their rows repeated.
+    Specs do not describe ragged and sparse rows, so such arguments are returned as values, with their rows repeated.
 
     >>> import tensorflow as tf
     >>> x, rate, table = specs_at((tf.zeros((4, 3)), 0.5, tf.zeros((9, 3))), 8)

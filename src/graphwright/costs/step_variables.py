@@ -27,14 +27,7 @@ from graphwright.transform.inline_calls import inline_functions
 
 @dataclass(frozen=True, slots=True)
 class StepVariables:
-    """The accesses of variables in a step.
-
-    Attributes:
-        needed: the nodes of `graph`, which has no calls, that run.
-        original: the nodes of the original graph that run.
-        backward: the nodes that depend on the gradient of the loss.
-        effects: the effect of each writing node on its variable.
-    """
+    """The accesses of variables in a step: nodes of `graph`, which has no calls, and of the original graph that run."""
 
     description: str
     graph: Graph

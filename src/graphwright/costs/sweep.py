@@ -35,12 +35,12 @@ def sweep(
 ) -> SweepResult:
     """Predict the peak of a step at several batch sizes, and the largest of them that fits a budget.
 
+    A batch fits if the upper end of the predicted range does, see `predict_peak`.
     The step is traced at each size. `max_batch` finds the largest batch without a list of sizes.
 
     Args:
         feeds: a function from the batch size to feeds; or feeds with None for the batch size; or feeds whose first dimensions are replaced
             by it. Not needed for a Keras model.
-        batches: batch sizes to look at.
         budget: bytes or text such as "8GiB".
         optimized: a budget of memory-saving plans for each size: bytes, text, or a share of that size's own peak. The peaks with these
             plans are in `others`.
@@ -77,12 +77,13 @@ def sweep(
         how.setdefault(peak.how, []).append(size)
         # The resident bytes are the only bound for a program of XLA.
         bound_bytes = peak.resident_bytes if sized.first.is_compiled else lower_bound(sized.tasks(size).costs).nbytes
-        points.append(SweepPoint(size, peak.nbytes, peak.resident_bytes, bound_bytes, 0 < budget_bytes >= peak.nbytes))
+        fits = 0 < budget_bytes >= peak.high_bytes
+        points.append(SweepPoint(size, peak.nbytes, peak.resident_bytes, bound_bytes, fits, peak.high_bytes))
         if goal is not None:
             tasks = sized.tasks(size)
             solution = solve_with_room(tasks.costs, len(tasks.graph), goal.of(peak.nbytes), time_limit_s, None)
             fits = 0 < budget_bytes >= solution.peak_bytes
-            planned.append(SweepPoint(size, solution.peak_bytes, peak.resident_bytes, bound_bytes, fits))
+            planned.append(SweepPoint(size, solution.peak_bytes, peak.resident_bytes, bound_bytes, fits, solution.peak_bytes))
     words = [how_it_is if len(how) == 1 else f"at batch size {', '.join(map(str, at))}: {how_it_is}" for how_it_is, at in how.items()]
     result = _result(points, budget_bytes, "; ".join(words) + sized.of_examples, sized.first.name)
     if optimized is None:

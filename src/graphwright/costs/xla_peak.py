@@ -33,8 +33,7 @@ def xla_peak(traced: TracedStep, *, threads: int) -> PeakPrediction:
     live = _live(traced, memory, layers, variables)
     input_bytes = min(sum(buffer.nbytes for buffer in live if buffer.role == "inputs"), memory.argument_bytes)
     by_role: dict[Role, int] = dict.fromkeys(ROLES, 0)
-    by_role["inputs"] = input_bytes
-    by_role["weights"] = memory.argument_bytes - input_bytes
+    by_role |= {"inputs": input_bytes, "weights": memory.argument_bytes - input_bytes}
     by_role["temporaries"] = memory.peak_bytes - memory.argument_bytes
     return PeakPrediction(
         name=traced.name,

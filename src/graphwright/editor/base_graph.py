@@ -132,10 +132,9 @@ class BaseGraph:
         return node_name in self._ir and index < len(self._ir[node_name].outputs)
 
     def get_tensor_by_name(self, tensor_name: str, error_msg: str | None = None) -> Tensor:
-        """Return the tensor `node:index`, or raise a ValueError; `node` means `node:0`.
+        """Return the tensor `node:index` (`node` means `node:0`), or raise a ValueError.
 
-        Args:
-            error_msg: a format for the error, with places for the name and the reason.
+        `error_msg` is a format for the error, with places for the name and the reason.
         """
         form = error_msg or _NAME_ERROR
         node_name, index = _split(tensor_name, form)
@@ -224,11 +223,9 @@ class BaseGraph:
         return self.view_of(node)
 
     def add_node(self, name: str, op_name: str, uniquify_name: bool = False, debug_info: Any = None) -> Node:
-        """Add a node without inputs, attributes and outputs.
+        """Add a node without inputs, attributes and outputs; `debug_info` is copied to the `NodeDef`.
 
-        Args:
-            uniquify_name: whether to add a suffix if the name is taken, instead of raising a ValueError.
-            debug_info: copied to the `NodeDef`.
+        A taken name gets a suffix with `uniquify_name`, and raises a ValueError without.
         """
         if uniquify_name:
             name = self.unique_name(name)
@@ -242,13 +239,9 @@ class BaseGraph:
         return self.append(self._ir.append_node(op_name, name, extra=extra))
 
     def add_node_from_node_def(self, node_def: Any, set_inputs: bool = False, set_control_inputs: bool = False) -> Node:
-        """Add a node with the name, op type, device and attributes of a `NodeDef`.
+        """Add a node with the name, op type, device and attributes of a `NodeDef`, and optionally its inputs, which must exist.
 
         The outputs get the dtypes that follow from the attributes; `infer_outputs` infers the shapes.
-
-        Args:
-            set_inputs: whether to set its data inputs, which must be in the graph.
-            set_control_inputs: whether to set its control inputs too.
         """
         if set_control_inputs and not set_inputs:
             raise ValueError("set_inputs must be True if set_control_inputs is True")
@@ -288,9 +281,7 @@ class BaseGraph:
     def remove_node_by_name(self, name: str, check_for_refs: bool = True) -> None:
         """Remove a node, also from collections and from the control inputs of others.
 
-        Args:
-            check_for_refs: whether to raise if another node reads it. Otherwise its readers must be removed or rerouted before the graph
-                is written.
+        With `check_for_refs=False`, its readers must be removed or rerouted before the graph is written.
 
         Raises:
             ValueError: there is no such node, another one reads it, or a signature names it.
@@ -317,7 +308,6 @@ class BaseGraph:
         self._sweep(source for source in sources if source in self._removed)
 
     def _sweep(self, candidates: Iterable[ir.Node]) -> None:
-        """Delete removed nodes that are no longer read."""
         for node in list(candidates):
             if not any(value.use_count for value in node.outputs):
                 del self._removed[node]
@@ -431,11 +421,7 @@ class BaseGraph:
         return variable
 
     def add_variable_from_variable_def(self, variable_def: Any, skip_if_present: bool = False) -> Variable:
-        """Add the variable of a `VariableDef`, serialized or not.
-
-        Args:
-            skip_if_present: whether to return an equal variable that exists already, instead of raising.
-        """
+        """Add the variable of a `VariableDef`, serialized or not; `skip_if_present` returns an equal variable that exists already."""
         variable = Variable(self)
         variable.from_proto(variable_def, allow_duplicates=skip_if_present)
         known = self.variables.get(variable.name)

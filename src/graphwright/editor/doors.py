@@ -30,8 +30,6 @@ _DOOR_ATTRIBUTE = "_graphwright_word"
 
 
 class _Call:
-    """One call of a word with live objects, and the graphs that take part."""
-
     def __init__(self) -> None:
         self._graphs: dict[int, LiveGraph] = {}
 
@@ -117,7 +115,6 @@ def _shown_class(kind: type) -> type:
 
 
 def _with_state(kind: Any, state: dict[str, Any]) -> Any:
-    """Return an object of a class that shares this state."""
     result = kind.__new__(kind)
     result.__dict__ = state
     return result
@@ -147,9 +144,13 @@ def _map_items(tree: Any, convert: Callable[[Any], Any]) -> Any:
     return kind(*items) if hasattr(kind, "_fields") else kind(items)
 
 
-def _listed(argument: Any) -> Any:
-    """Return generators and the like, which can be iterated only once, as lists."""
-    return list(cast("Iterable[Any]", argument)) if isinstance(argument, Iterator | MappingView | deque) else argument
+def _listed_all(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the arguments, with generators and the like, which can be iterated only once, as lists."""
+
+    def listed(argument: Any) -> Any:
+        return list(cast("Iterable[Any]", argument)) if isinstance(argument, Iterator | MappingView | deque) else argument
+
+    return tuple(map(listed, args)), {name: listed(argument) for name, argument in kwargs.items()}
 
 
 def _is_live(thing: Any) -> bool:
@@ -172,8 +173,8 @@ def door(word: Callable[..., Any], *, always: bool = False) -> Callable[..., Any
 
     @wraps(word)
     def through(*args: Any, **kwargs: Any) -> Any:
-        args, kwargs = tuple(map(_listed, args)), {name: _listed(argument) for name, argument in kwargs.items()}
-        if not always and not _is_live(args) and not _is_live(kwargs):
+        args, kwargs = _listed_all(args, kwargs)
+        if not always and not _is_live((args, kwargs)):
             return word(*args, **kwargs)
         call = _Call()
         try:
@@ -209,8 +210,8 @@ def open_doors(*modules: ModuleType) -> None:
 def _constructor(initialize: Any) -> Any:
     @wraps(initialize)
     def through(self: Any, *args: Any, **kwargs: Any) -> None:
-        args, kwargs = tuple(map(_listed, args)), {name: _listed(argument) for name, argument in kwargs.items()}
-        if not _is_live(args) and not _is_live(kwargs):
+        args, kwargs = _listed_all(args, kwargs)
+        if not _is_live((args, kwargs)):
             initialize(self, *args, **kwargs)
             return
         call = _Call()

@@ -34,10 +34,8 @@ def detach_control_outputs(sgv: Any, control_outputs: ControlOutputs) -> None:
 
 
 def detach_inputs(sgv: Any, control_inputs: bool = False) -> tuple[SubGraphView, list[Tensor]]:
-    """Let the nodes of a view, which is updated, read placeholders instead of its inputs; return both.
-
-    Args:
-        control_inputs: whether to remove control edges from outside too.
+    """Let the nodes of a view, which is updated, read placeholders instead of its inputs; return both. With `control_inputs`, remove
+    control edges from outside too.
     """
     view = make_view(sgv)
     placeholders = [make_placeholder_from_tensor(view.graph, t).output(0) for t in view.inputs]
@@ -48,10 +46,8 @@ def detach_inputs(sgv: Any, control_inputs: bool = False) -> tuple[SubGraphView,
 
 
 def detach_outputs(sgv: Any, control_outputs: ControlOutputs | None = None) -> tuple[SubGraphView, list[Tensor]]:
-    """Let readers of the outputs of a view read placeholders; return a view with the outputs that were read, and the placeholders.
-
-    Args:
-        control_outputs: if given, control edges to the outside are removed too.
+    """Let readers of the outputs of a view read placeholders; return a view with the outputs that were read, and the placeholders. With
+    `control_outputs`, remove control edges to the outside too.
     """
     check_cios(control_outputs=control_outputs)
     view = make_view(sgv)
@@ -79,11 +75,7 @@ def detach(
 
 
 def connect(sgv0: Any, sgv1: Any, disconnect_first: bool = False) -> tuple[SubGraphView, SubGraphView]:
-    """Let the nodes of `sgv1` read the outputs of `sgv0` instead of their inputs.
-
-    Args:
-        disconnect_first: whether to detach the present readers of these outputs.
-    """
+    """Let the nodes of `sgv1` read the outputs of `sgv0` instead of their inputs, optionally after the present readers are detached."""
     view0, view1 = make_view(sgv0), make_view(sgv1)
     check_graphs(view0, view1)
     check_ts_compatibility(view0.outputs, view1.inputs)

@@ -55,11 +55,7 @@ class FunctionGraph(BaseGraph):
         return [self.view_of(v.producer) for v in self._ir.outputs]
 
     def to_function_graph_def(self, add_shapes: bool = True) -> Any:
-        """Return the function as a `FunctionDef`.
-
-        Args:
-            add_shapes: whether to write the shapes of outputs as attribute `_output_shapes`.
-        """
+        """Return the function as a `FunctionDef`; `add_shapes` writes the shapes of outputs as attribute `_output_shapes`."""
         self.settle_removals()
         result = import_tensorflow().compat.v1.GraphDef().library.function.add()
         write_function(self._function, result)
@@ -137,8 +133,7 @@ class Graph(BaseGraph):
     def to_graph_def(self, add_shapes: bool = True) -> Any:
         """Return the graph as a `GraphDef`, or raise a ValueError if a node reads a removed one.
 
-        Args:
-            add_shapes: whether to write the shapes of outputs as attribute `_output_shapes`.
+        `add_shapes` writes the shapes of outputs as attribute `_output_shapes`.
         """
         self.settle_removals()
         result = to_graph_def(self._ir, every_function=True)
@@ -160,11 +155,9 @@ class Graph(BaseGraph):
         return result
 
     def to_saved_model(self, saved_model_path: str, tags: Iterable[str] | None = None) -> Any:
-        """Write the graph as a SavedModel, and return the `SavedModel` message.
+        """Write the graph as a SavedModel into a new folder, and return the `SavedModel` message.
 
-        Args:
-            saved_model_path: a new folder in an existing one.
-            tags: of the MetaGraph; by default the tags of the loaded MetaGraph, or `serve`.
+        The tags are by default those of the loaded MetaGraph, or `serve`.
 
         Raises:
             ValueError: the folder exists, its parent does not, or a node reads a removed one.
@@ -264,7 +257,6 @@ class Graph(BaseGraph):
             visitor: called with each node; a true result ends the walk.
             starting_nodes: by default the nodes without inputs.
             visited_nodes: nodes to skip; visited nodes are added.
-            iterate_functions: whether to enter called functions.
             escape_functions: whether to continue after the calls of a function in which the walk started.
             max_depth: the largest number of edges.
         """
@@ -314,7 +306,6 @@ def _read(g: Any, name: str) -> ir.Graph:
 
 
 def _collections_of(g: Any) -> Mapping[str, Any]:
-    """Return the collections of a `tf.Graph`, or nothing."""
     tf = import_tensorflow()
     if not isinstance(g, tf.Graph) or not any(g.get_all_collection_keys()):
         return {}
@@ -329,16 +320,12 @@ def saved_model_to_graph(
     include_signatures: bool = True,
     fallback_to_default_graph: bool = False,
 ) -> Graph:
-    """Load a SavedModel of TF1 or TF2.
-
-    In the main graph of a TF2 model, signatures call functions; `get_function_graph_by_name` shows their bodies.
+    """Load a SavedModel of TF1 or TF2; `get_function_graph_by_name` shows the functions that signatures of TF2 call.
 
     Args:
-        saved_model_path: its folder.
         tag: of the MetaGraph, one or several; by default the only MetaGraph, or the one tagged `serve`. If none has exactly these tags,
             one with additional tags is taken.
         include_saver: whether to keep the operations that restore the variables. Otherwise the graph has initializers only.
-        include_signatures: whether to keep the signatures.
         fallback_to_default_graph: whether to take the only MetaGraph if none has the tags.
 
     Raises:
@@ -358,7 +345,6 @@ def saved_model_to_graph(
 
 
 def _complete_tags(folder: Path, tags: Sequence[str], fallback: bool) -> Sequence[str]:
-    """Return all tags of the MetaGraph that has these tags."""
     available = [sorted(m.meta_info_def.tags) for m in parse_saved_model(folder).meta_graphs]
     if sorted(tags) in available:
         return tags

@@ -232,12 +232,7 @@ class Node(View):
         _set_colocation_groups(self._ir, [*groups, head_node_name])
 
     def to_node_def(self, target: Any = None, add_shapes: bool = True) -> Any:
-        """Return a copy of the node as a `NodeDef`.
-
-        Args:
-            target: an empty `NodeDef` to fill.
-            add_shapes: whether to write the shapes of the outputs as attribute `_output_shapes`.
-        """
+        """Return a copy of the node as a `NodeDef`, or fill an empty one; `add_shapes` writes the attribute `_output_shapes`."""
         target = import_tensorflow().compat.v1.NodeDef() if target is None else target
         write_node(self._ir, target)
         write_shapes(self._ir, target, add_shapes)
@@ -261,12 +256,9 @@ class Node(View):
         depth_after: int = 2,
         **options: Any,
     ) -> bytes:
-        """Return the boxes and arrows of a picture of the node and its neighbors as JSON.
+        """Return the boxes and arrows of the node and its neighbors as JSON; the `options` are those of `visualization.visualize`.
 
-        Args:
-            format: as for `visualization.visualize`, like `depth` and the `options`.
-            depth_before: the number of edges to follow backward.
-            depth_after: the number of edges to follow forward.
+        `depth_before` and `depth_after` are the numbers of edges to follow backward and forward.
         """
         near = {self._ir}
         for forward, count in ((False, depth_before), (True, depth_after)):

@@ -63,15 +63,7 @@ def swap_ts(ts0: Any, ts1: Any, can_modify: Any = None, cannot_modify: Any = Non
 def reroute_ts(ts0: Any, ts1: Any, can_modify: Any = None, cannot_modify: Any = None) -> int:
     """Let readers of a tensor of `ts1` read its partner in `ts0`; return the number of changed inputs. Signatures are not changed.
 
-    Args:
-        ts0: the new tensors, or one tensor.
-        ts1: the old tensors, as many.
-        can_modify: only these nodes are changed.
-        cannot_modify: these nodes are not changed.
-
-    Raises:
-        TypeError: an argument does not consist of tensors or nodes.
-        ValueError: numbers, dtypes, shapes or graphs of the tensors differ; nothing is changed then.
+    `can_modify` and `cannot_modify` choose the readers. If a ValueError is raised, nothing is changed.
     """
     return _reroute_ts(ts0, ts1, swap=False, can_modify=can_modify, cannot_modify=cannot_modify)
 

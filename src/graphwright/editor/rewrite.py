@@ -19,12 +19,7 @@ from graphwright.transform.interface import put_in_order
 
 
 def change_batch_size(g: Graph, new_size: int | None, inputs: Iterable[Node | Tensor]) -> None:
-    """Change the first dimension of placeholders, and infer all shapes again.
-
-    Args:
-        g: the graph.
-        new_size: the batch size; None for any.
-        inputs: the placeholders, as nodes or as tensors.
+    """Change the first dimension of placeholders, given as nodes or tensors, to a size or None, and infer all shapes again.
 
     Raises:
         ValueError: an input is not a placeholder of this graph or has no first dimension, or TensorFlow refuses the new shapes; nothing

@@ -51,10 +51,7 @@ class SignatureInfo:
 def write_saved_model(graph: Graph, path: str, tags: Iterable[str] | None, variables: str | None, name: str = "") -> Any:
     """Write a graph as a SavedModel, and return the `SavedModel` message.
 
-    Args:
-        tags: of the MetaGraph; None for the tags of the loaded MetaGraph.
-        variables: a folder with the values of variables, if the graph was not loaded from a SavedModel.
-        name: of the MetaGraph, if the graph was not loaded from one.
+    `variables` is a folder with the values of variables, and `name` that of the MetaGraph, if the graph was not loaded from a SavedModel.
     """
     target, package = Path(path), graph.package
     check_target(target)
@@ -71,7 +68,6 @@ def write_saved_model(graph: Graph, path: str, tags: Iterable[str] | None, varia
 
 
 def _with_tags(package: Package, tags: Iterable[str] | None, name: str) -> Package:
-    """Return the package with one MetaGraph, the graph's, under other tags."""
     if package.is_live:
         return package
     saved_model = package.parsed()

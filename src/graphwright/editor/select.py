@@ -87,12 +87,7 @@ def check_cios(
 def get_ops_ios(
     ops: Any, control_inputs: bool = False, control_outputs: ControlOutputs | None = None, control_ios: ControlOutputs | None = None
 ) -> list[Node]:
-    """Return the producers of the inputs and the readers of the outputs of nodes.
-
-    Args:
-        control_inputs: whether to include control inputs.
-        control_outputs: if given, nodes that wait for them are included.
-    """
+    """Return the producers of the inputs and the readers of the outputs of nodes, optionally along control edges too."""
     control_inputs, control_outputs = check_cios(control_inputs, control_outputs, control_ios)
     return list(dict.fromkeys(other for op in make_list_of_op(ops) for other in _neighbors(op, control_inputs, control_outputs)))
 
@@ -117,7 +112,7 @@ def compute_boundary_ts(ops: Any) -> tuple[list[Tensor], list[Tensor], list[Tens
     nodes = make_list_of_op(ops)
     if not nodes:
         return [], [], []
-    ends, view = boundary((op.ir for op in nodes), borders=False), nodes[0].home.view_of_value
+    ends, view = boundary(op.ir for op in nodes), nodes[0].home.view_of_value
     return [*map(view, ends.inputs)], [*map(view, ends.outputs)], [*map(view, ends.inside)]
 
 
@@ -132,12 +127,7 @@ def get_within_boundary_ops(
 ) -> list[Node]:
     """Return the nodes among `ops` that are reachable from the seeds, in either direction, without passing the boundary.
 
-    Args:
-        seed_ops: where to start.
-        boundary_ops: where to stop.
-        inclusive: whether to include reached nodes of the boundary.
-        control_inputs: whether to follow control edges backward.
-        control_outputs: if given, control edges are followed forward.
+    `inclusive` tells whether reached nodes of the boundary are included.
     """
     control_inputs, control_outputs = check_cios(control_inputs, control_outputs, control_ios)
     candidates = make_list_of_op(ops)
@@ -157,10 +147,9 @@ def get_forward_walk_ops(
     stop_at_ts: Any = (),
     control_outputs: ControlOutputs | None = None,
 ) -> list[Node]:
-    """Return the nodes that depend on the seeds.
+    """Return the nodes that depend on the seeds: nodes, or tensors, which mean their readers.
 
     Args:
-        seed_ops: nodes, or tensors, which mean their readers.
         inclusive: whether to include the seeds.
         within_ops: other nodes are excluded, also as seeds.
         within_ops_fn: nodes for which it is false are not entered.

@@ -198,9 +198,7 @@ def _picked(indices: Iterable[int | Tensor], ts: list[Tensor], repetition: bool)
 def make_view(*args: Any, **kwargs: Any) -> SubGraphView:
     """Return a view of the result of `select_ops_and_ts`, or the view that is given. Also known as `sgv`.
 
-    Args:
-        args: regular expressions, nodes, tensors, iterables of these, or one view.
-        kwargs: `graph`, required for regular expressions; the result must be in it.
+    `graph` is required for regular expressions; the result must be in it.
     """
     graph = kwargs.get("graph")
     if len(args) == 1 and isinstance(args[0], SubGraphView):

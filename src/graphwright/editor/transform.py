@@ -39,14 +39,10 @@ class TmpInfo:
     """The argument of handlers. Names that end in `_` refer to the destination.
 
     Attributes:
-        sgv: the view that is copied.
-        graph: its graph.
-        scope: removed from names.
-        graph_: the destination.
-        scope_: added to names.
+        sgv: the view that is copied, of `graph`, to `graph_`.
+        scope, scope_: removed from names, and added to them.
         ops: the nodes that are copied.
-        transformed_ops: the copies so far, by node.
-        transformed_ts: the copies so far, by tensor.
+        transformed_ops, transformed_ts: the copies so far, by node and by tensor.
     """
 
     def __init__(self, sgv: SubGraphView, dst_graph: Graph, dst_scope: str, src_scope: str) -> None:
@@ -61,7 +57,6 @@ class TmpInfo:
         self.transformed_ops: dict[Node, Node] = {}
         self.transformed_ts: dict[Tensor, Tensor] = {}
         self.tmp_cyclic_ts: list[tuple[Tensor, Node]] = []
-        self.temporary_nodes: list[Node] = []
         self.changed: dict[IrNode, None] = {}  # copies whose shapes must be inferred
         self.functions: dict[str, str] = {}  # copied functions with another name
         self._frames: dict[str, str] = {}
@@ -82,7 +77,6 @@ class TmpInfo:
         return self.names_by_item.get(elem.ir, [])
 
     def new_name(self, name: str) -> str:
-        """Return the name in the destination."""
         if not name.startswith(self.scope):
             raise ValueError(f"{name} does not belong to source scope: {self.scope}.")
         return self.scope_ + name.removeprefix(self.scope)
@@ -130,8 +124,7 @@ class TransformerInfo:
     def transformed(self, original: Any, missing_fn: Callable[[Any], Any] | None = None) -> Any:
         """Return the copy of a node or tensor, or of each in nested dictionaries and iterables.
 
-        Args:
-            missing_fn: returns the result if there is no copy; None by default.
+        Without a copy, the result is that of `missing_fn`, or None.
         """
         return _looked_up(original, self._copy_of, missing_fn)
 
@@ -194,12 +187,9 @@ def copy_op_handler(
     copy_shape_and_dtype: bool = False,
     nodedef_fn: Callable[[Any], Any] | None = None,
 ) -> tuple[Node, tuple[Tensor, ...]]:
-    """Copy one node; return the copy and its outputs.
+    """Copy one node, with inputs in the destination; return the copy and its outputs.
 
     Args:
-        info: of the transformation.
-        op: the original.
-        new_inputs: the inputs of the copy, in the destination.
         copy_shape_and_dtype: whether to copy the types of the outputs without asking TensorFlow. This is always done if the inputs have
             the same types.
         nodedef_fn: may change the `NodeDef` of the copy, or return another one.
@@ -256,14 +246,9 @@ class Transformer:
     def __call__(
         self, sgv: Any, dst_graph: Graph, dst_scope: str, src_scope: str = "", reuse_dst_scope: bool = False
     ) -> tuple[SubGraphView, TransformerInfo]:
-        """Copy, and return a view of the copy and the correspondence.
+        """Copy a view (or an argument of `make_view`), and return a view of the copy and the correspondence.
 
-        Args:
-            sgv: a view, or an argument of `make_view`.
-            dst_graph: the destination.
-            dst_scope: the scope in the destination.
-            src_scope: removed from the names, which must start with it.
-            reuse_dst_scope: whether the scope may exist; otherwise it gets a suffix if it does.
+        The names must start with `src_scope`, which `dst_scope` replaces; it gets a suffix if it exists, unless `reuse_dst_scope`.
 
         Raises:
             TypeError: `dst_graph` is not a graph.
@@ -293,7 +278,14 @@ class Transformer:
         assigns = self.assign_collections_handler is not assign_renamed_collections_handler or bool(info.names_by_item)
         for node in order_of(op.ir for op in info.sgv.ops):
             op = info.graph.view_of(node)
-            new_inputs = [self._transformed_t(info, t, op) for t in op.inputs]
+            new_inputs: list[Tensor] = []
+            for t in op.inputs:
+                if t.node in info.ops and t not in info.transformed_ts and t not in info.sgv_inputs_set:
+                    # The back edge of a loop: until its source is copied, the copy reads the value that enters the loop.
+                    info.tmp_cyclic_ts.append((t, op))
+                    new_inputs += new_inputs[:1]
+                else:
+                    new_inputs.append(self._transformed_t(info, t))
             copied, outputs = self.transform_op_handler(info, op, new_inputs)
             if copied is op:
                 raise ValueError("In-place transformation not allowed.")
@@ -304,12 +296,10 @@ class Transformer:
                 for elem, elem_ in ((op, copied), *pairs):
                     self.assign_collections_handler(info, elem, elem_)
 
-    def _transformed_t(self, info: TmpInfo, t: Tensor, consumer: Node) -> Tensor:
+    def _transformed_t(self, info: TmpInfo, t: Tensor) -> Tensor:
         if t in info.transformed_ts:
             return info.transformed_ts[t]
         is_input = t in info.sgv_inputs_set
-        if t.node in info.ops and not is_input:
-            return self._temporary_t(info, t, consumer)
         handler = self.transform_external_input_handler if is_input else self.transform_external_hidden_input_handler
         copied = handler(info, t)
         copied = copied.output(0) if isinstance(copied, Node) else copied
@@ -317,22 +307,11 @@ class Transformer:
             info.transformed_ts[t] = copied  # one placeholder for all readers
         return copied
 
-    def _temporary_t(self, info: TmpInfo, t: Tensor, consumer: Node) -> Tensor:
-        """Return a tensor of the same dtype for the back edge of a loop, until its source is copied."""
-        temporary = info.transformed_ts.get(consumer.inputs[0])
-        if temporary is None:
-            temporary = make_placeholder_from_tensor(info.graph_, t, scope=info.scope_, prefix="geph_tmp").output(0)
-            info.temporary_nodes.append(temporary.node)
-        info.tmp_cyclic_ts.append((t, consumer))
-        return temporary
-
     def _finalize_cycles(self, info: TmpInfo) -> None:
         for t, consumer in info.tmp_cyclic_ts:
             for place, value in enumerate(consumer.inputs):
                 if value == t:
                     info.transformed_ops[consumer].replace_input(place, info.transformed_ts[t])
-        for node in info.temporary_nodes:
-            info.graph_.remove_node_by_name(node.name)
 
     def _connect_control_inputs(self, info: TmpInfo) -> None:
         for op, copied in info.transformed_ops.items():
@@ -345,7 +324,6 @@ class Transformer:
                 info.graph_.originals[copied.ir] = original_.ir
 
     def _view_of_copy(self, info: TmpInfo, view: SubGraphView) -> SubGraphView:
-        """Return a view of the copies, with inputs and outputs in the order of the original."""
         copy_view = SubGraphView(list(info.transformed_ops.values()))
         inputs = [info.transformed_ts[t] for t in view.inputs if t in info.transformed_ts]
         outputs = [info.transformed_ts[t] for t in view.outputs if t in info.transformed_ts]
@@ -369,10 +347,8 @@ def copy_with_input_replacements(
     src_scope: str = "",
     reuse_dst_scope: bool = False,
 ) -> tuple[SubGraphView, TransformerInfo]:
-    """Copy a part of a graph with some inputs replaced; others are kept if the destination is the same graph.
-
-    Args:
-        replacement_ts: by input, the tensor to read instead.
+    """Copy a part of a graph, whose copy reads the tensors that `replacement_ts` maps its inputs to. Other inputs are kept if the
+    destination is the same graph.
     """
     view = make_view(sgv)
     copier = Transformer()
@@ -390,12 +366,7 @@ def graph_replace(
 ) -> Any:
     """Compute targets from other tensors, by copying the nodes between; TF1 loops and colocated nodes are copied completely.
 
-    Args:
-        target_ts: a tensor, or nested dictionaries and iterables of tensors.
-        replacement_ts: by tensor, the tensor to read instead.
-
-    Returns:
-        The new tensors in the structure of `target_ts`; a target that depends on no replaced tensor stays as it is.
+    Return the new tensors in the structure of `target_ts`; a target that depends on no replaced tensor stays as it is.
 
     Raises:
         ValueError: no target depends on a replaced tensor.

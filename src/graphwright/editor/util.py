@@ -125,18 +125,12 @@ def get_unique_graph(tops: Any, check_types: Any = None, none_if_empty: bool = F
 
 
 def make_list_of_op(ops: Any, check_graph: bool = True, allow_graph: bool = True, ignore_ts: bool = False) -> list[Node]:
-    """Return the nodes of a graph, of an iterable, or a single node.
-
-    Args:
-        check_graph: whether to check that all are in one graph.
-        allow_graph: whether a graph may be given.
-        ignore_ts: whether tensors are ignored rather than refused.
-    """
+    """Return the nodes of a graph, of an iterable, or a single node; `ignore_ts` ignores tensors instead of refusing them."""
     return _make_list(ops, Node, check_graph, allow_graph, ignore_ts, lambda graph: graph.nodes)
 
 
 def make_list_of_t(ts: Any, check_graph: bool = True, allow_graph: bool = True, ignore_ops: bool = False) -> list[Tensor]:
-    """Return the tensors of a graph, of an iterable, or a single tensor. See `make_list_of_op`."""
+    """Return the tensors of a graph, of an iterable, or a single tensor; `ignore_ops` ignores nodes instead of refusing them."""
     return _make_list(ts, Tensor, check_graph, allow_graph, ignore_ops, lambda graph: graph.tensors)
 
 
@@ -247,12 +241,7 @@ def scope_basename(scope: str) -> str:
 
 
 def placeholder_name(t: Tensor | None = None, scope: str | None = None, prefix: str = _PREFIX) -> str:
-    """Return the name of a placeholder for a tensor: `scope/geph__node_0`, or `geph` without a tensor.
-
-    Args:
-        scope: by default the tensor's.
-        prefix: replaces `geph`.
-    """
+    """Return the name of a placeholder for a tensor: `scope/geph__node_0`, by default in the tensor's scope, or `geph` without a tensor."""
     if t is None:
         return f"{scope_finalize(scope or '')}{prefix}"
     if not isinstance(t, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -286,7 +275,6 @@ def _made(
     inputs: Sequence[Tensor] = (),
     types: Sequence[tuple[Any, Any]] | None = None,
 ) -> Node:
-    """Add a node, unless it cannot be completed. TensorFlow infers the outputs if `types` is None."""
     node = g.add_node(name, op_name, uniquify_name=uniquify_name)
     try:
         for key, value in attrs.items():

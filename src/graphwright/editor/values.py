@@ -20,10 +20,8 @@ def to_tf_shape(shape: Shape) -> Any:
 
 
 def to_attr_value(value: Any) -> Any:
-    """Return a Python value as a `tf.compat.v1.AttrValue`, or raise an ArgumentError.
-
-    Args:
-        value: str, bytes, bool, int, float, `tf.DType`, `tf.TensorShape`, a list of these, NumPy array, `NameAttrList` or `AttrValue`.
+    """Return a `tf.compat.v1.AttrValue` of a str, bytes, bool, int, float, `tf.DType`, `tf.TensorShape`, a list of these, a NumPy array, or
+    a `NameAttrList`, or raise an ArgumentError.
 
     >>> to_attr_value([1, 2]).list.i
     [1, 2]

@@ -82,12 +82,7 @@ class Variable:
         return all(getattr(mine, field) == getattr(others, field) for field in fields)
 
     def from_proto(self, variable_def: Any, validate: bool = True, allow_duplicates: bool = False) -> None:
-        """Take all fields of a `VariableDef`, serialized or not.
-
-        Args:
-            validate: whether to check its names, and raise a ValueError.
-            allow_duplicates: whether an equal variable of the same name may exist.
-        """
+        """Take all fields of a `VariableDef`, serialized or not; with `validate`, raise a ValueError as the method `validate` does."""
         before = self._item
         self._item = collecting.variable_item(self._graph.ir, variable_def)
         try:

@@ -9,7 +9,6 @@ from typing import Any
 
 from graphwright.errors import UnsupportedError
 from graphwright.ir import graph as ir
-from graphwright.report.drawing_tree import Part, scope_tree, visible
 
 
 def visualize(
@@ -23,26 +22,19 @@ def visualize(
     """Return a box per node and per closed scope, and an arrow per read, as JSON; `parse_graphviz_json` reads it.
 
     Args:
-        graph: the graph of the IR.
-        format: "json".
+        format: "json"; others raise an UnsupportedError.
         depth: how many levels of scopes are open; 1 shows each outermost scope as one box, None all nodes.
-        name_regex: only nodes whose name contains a match are shown.
-        negative_name_regex: nodes whose name contains a match are not shown.
+        name_regex, negative_name_regex: only nodes whose names contain a match of the first and no match of the second are shown.
         nodes: only these are shown; all by default.
-
-    Raises:
-        UnsupportedError: another format was given.
     """
     if format != "json":
         raise UnsupportedError(f"pictures of format {format!r} are not drawn here", remedy='graphwright.draw(g.ir, "picture.html")')
-    positive, negative = re.compile(name_regex), re.compile(negative_name_regex)
-    root, leaves = scope_tree(graph)
-    open_parts = _open_scopes(root, len(leaves) if depth is None else depth)
-    box: dict[ir.Node, str] = {}
-    for node in leaves:
-        is_excluded = negative_name_regex and negative.search(node.name)
-        if (nodes is None or node in nodes) and positive.search(node.name) and not is_excluded:
-            box[node] = visible(leaves[node], open_parts).path
+    box = {
+        node: "/".join(node.name.split("/")[:depth])
+        for node in graph
+        if (nodes is None or node in nodes) and re.search(name_regex, node.name)
+        if not (negative_name_regex and re.search(negative_name_regex, node.name))
+    }
     numbers = {name: k for k, name in enumerate(dict.fromkeys(box.values()))}
     pairs = dict.fromkeys((box[value.producer], box[node]) for node in box for value in node.inputs if value.producer in box)
     arrows = [{"tail": numbers[tail], "head": numbers[head]} for tail, head in pairs if tail != head]
@@ -61,20 +53,3 @@ def parse_graphviz_json(json_graph: str) -> dict[str, list[str]]:
     for edge in content["edges"]:
         heads[names[int(edge["tail"])]].append(names[int(edge["head"])])
     return heads
-
-
-def _open_scopes(root: Part, depth: int) -> set[Part]:
-    opened: set[Part] = {root}
-    level = [root]
-    for _ in range(depth):
-        inside: list[Part] = []
-        for part in level:  # grows by groups, which are parts of a large scope and no level of their own
-            opened.add(part)
-            level += [child for child in part.parts if _is_group(child)]
-            inside += [child for child in part.parts if child.node is None and not _is_group(child)]
-        level = inside
-    return opened
-
-
-def _is_group(part: Part) -> bool:
-    return "#" in part.path and part.node is None

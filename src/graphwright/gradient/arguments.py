@@ -20,7 +20,6 @@ COLLECTION = "checkpoints"
 
 
 def check_mode(argument: Any) -> Checkpoints:
-    """Return the argument `checkpoints` as a mode, a budget, or a list of tensors."""
     checkpoints: Any = argument
     remedy = 'give a list of tensors, "collection", "memory", "speed", or a budget: bytes (int), a share (float below 1), or "2.5GiB"'
     if isinstance(checkpoints, str):
@@ -39,7 +38,6 @@ def check_mode(argument: Any) -> Checkpoints:
 
 
 def check_graph(ys: Any) -> Any:
-    """Return the graph in which the gradients are taken."""
     if tf.executing_eagerly():
         raise UnsupportedError(
             "gradients were requested outside a graph",
@@ -53,7 +51,6 @@ def check_graph(ys: Any) -> Any:
 
 
 def check_options(kwargs: Mapping[str, Any]) -> None:
-    """Raise for arguments that `tf.gradients` does not have."""
     known = [name for name in inspect.signature(tf.compat.v1.gradients).parameters if name not in ("ys", "xs", "grad_ys")]
     strange = [name for name in kwargs if name not in known]
     if strange:
@@ -66,7 +63,6 @@ def check_time_limit(seconds: Any) -> None:
 
 
 def check_feeds(live: Any, feeds: Mapping[Any, Any]) -> dict[str, tuple[int, ...]]:
-    """Return the shapes by name of the placeholder."""
     places = {operation.name: operation for operation in live.get_operations() if operation.type in PLACEHOLDERS}
     shapes: dict[str, tuple[int, ...]] = {}
     for key, shape in feeds.items():
@@ -87,7 +83,6 @@ def check_feeds(live: Any, feeds: Mapping[Any, Any]) -> dict[str, tuple[int, ...
 
 
 def named_checkpoints(live: Any, mode: Checkpoints) -> list[Any]:
-    """Return the tensors of a list or of the collection."""
     if mode == "collection":
         named = list(live.get_collection(COLLECTION))
         if not named:
@@ -118,5 +113,4 @@ def flat(tensors: Any) -> list[Any]:
 
 
 def listed(values: Any) -> list[Any]:
-    """Return a list of one value or several."""
     return [*values] if isinstance(values, list | tuple) else [values]  # pyright: ignore[reportUnknownVariableType]

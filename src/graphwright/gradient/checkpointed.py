@@ -87,11 +87,9 @@ class Checkpointed(TracedFunction):
 
     @property
     def plans(self) -> tuple[GradientPlan, ...]:
-        """The plans in the order of tracing; a signature without gradients, or with nothing to save, has none."""
         return tuple(plan for s in self._signatures.values() if (plan := s.traced.taken.plan) is not None)
 
     def take(self, results: Sequence[Any], xs: Sequence[Any], incoming: Sequence[Any]) -> Taken:
-        """Take the gradients by a plan."""
         graph, checkpoints = tf.compat.v1.get_default_graph(), self._checkpoints
         taken = take(results, xs, incoming, {}, {})
         if taken.joint is None:
@@ -103,7 +101,6 @@ class Checkpointed(TracedFunction):
         return Taken(gradients, early, plans[-1] if plans else None)
 
     def join(self, traced: Traced) -> Callable[..., Any]:
-        """Split the traced graph into a forward and a backward function."""
         split = split_function(
             traced.concrete,
             inputs=traced.given,

@@ -274,9 +274,7 @@ def choose(
         return policies.fast(joint.tasks, forward)
     if joint.assumed:
         warnings.warn(
-            f"the plan assumes sizes: {joint.assumed}. With other sizes the peak differs; {remedy}",
-            AssumedSizeWarning,
-            stacklevel=4,
+            f"the plan assumes sizes: {joint.assumed}. With other sizes the peak is another one; {remedy}", AssumedSizeWarning, stacklevel=4
         )
     if mode == "memory":
         return policies.least_peak(costs, forward, joint.forward_time, time_limit_s)
@@ -284,7 +282,6 @@ def choose(
 
 
 def _named_buffers(joint: Joint, named: Sequence[Any], *, strict: bool) -> set[int]:
-    """Return the buffers of checkpoints; warn about useless ones."""
     buffers: set[int] = set()
     useless: list[str] = []
     tasks = joint.tasks
@@ -313,6 +310,5 @@ def _replaced(gradient: Any, new_tensors: Mapping[str, Any], before: Sequence[An
 
 
 def _variable_of(x: Any) -> str:
-    """Return the name of the operation that creates the variable or its handle; "" for a ragged tensor."""
     operation = getattr(getattr(x, "handle", x), "op", None)
     return "" if operation is None else str(operation.name)

@@ -1,17 +1,10 @@
 """Forward and backward part of a live graph as one planning problem, in which the forward part is fixed.
 
-Terms
------
-forward
-    Operations from before the gradients were taken, and their inputs. They are never rerouted or delayed, so their order in the plan is
-    the order in which they were built.
-early
-    Operations of the gradients that read *shapes* of the forward part: `Shape` and its like run as soon as they can, and delay nothing.
-backward
-    All other operations added for the gradients. Their order is planned and fixed.
-framed
-    Control flow of TF1 (`Switch`, `Enter`, ...) and the operations inside: they run never, once or often. No control edge may lead to
-    them, so they are neither repeated nor ordered.
+- *forward*: operations from before the gradients were taken. They are never rerouted or delayed: their order is that of building.
+- *early*: operations of the gradients that read shapes of the forward part (`Shape` and its like); they delay nothing.
+- *backward*: all others that were added for the gradients. Their order is planned and fixed.
+- *framed*: control flow of TF1 and what is inside, which runs never, once or often. No control edge may lead to it, so it is neither
+  repeated nor ordered.
 """
 
 from collections.abc import Generator, Mapping, Sequence
@@ -23,7 +16,7 @@ from typing import Any
 from graphwright.analyze.batch_norms import is_gpu_scratch
 from graphwright.analyze.cost import TaskMap, build_cost_graph
 from graphwright.analyze.loops import LoopCosts, loop_costs
-from graphwright.analyze.time_model import repeated_time_s
+from graphwright.analyze.time_model import estimated_time_s
 from graphwright.errors import UnknownShapeError
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits.arithmetic import ASKS_FOR_SHAPE
@@ -64,12 +57,10 @@ class Joint:
 
     @property
     def graph(self) -> Graph:
-        """The part of the live graph that the gradients need."""
         return self.tasks.graph
 
     @property
     def forward_time(self) -> float:
-        """Time of one forward pass."""
         return sum(task.time for task in self.tasks.costs.tasks[: self.forward])
 
 
@@ -82,13 +73,9 @@ def read_joint(
     feeds: Mapping[str, tuple[int, ...]],
     xs: Sequence[Any],
 ) -> Joint:
-    """Read a live graph in which gradients were just taken.
+    """Read a live graph in which gradients were just taken, which added the named operations.
 
-    Args:
-        added: names of the operations added for them.
-        incoming: the incoming gradients of the ys.
-        feeds: shapes by name of a placeholder.
-        xs: the tensors to differentiate by. They are never repeated: a second derivative must reach these very tensors.
+    The xs are never repeated: a second derivative must reach these very tensors. `feeds` are shapes by name of a placeholder.
     """
     graph = read_live_graph(live, [tensor.op for tensor in ys], [*ys, *gradients])
     assumed = _bind_shapes(graph, feeds)
@@ -101,7 +88,7 @@ def read_joint(
     except UnknownShapeError as error:  # without sizes inside, only inputs and outputs count
         loops, unknown = LoopCosts(), f"nothing for the inside of loops and branches, where {error.what}"
     with _loops_cut(graph):
-        tasks = build_cost_graph(graph, purity, repeated_time_s, loops=loops, gated=not is_traced_for_xla())
+        tasks = build_cost_graph(graph, purity, estimated_time_s, loops=loops, gated=not is_traced_for_xla())
     forward = sum(1 for nodes in tasks.nodes if any(node in fixed for node in nodes))
     tasks = _with_rules(
         tasks,
@@ -160,7 +147,6 @@ def _forward_first(graph: Graph, fixed: AbstractSet[Node]) -> list[Node]:
 
 
 def _written(graph: Graph, purity: Purity, elsewhere: AbstractSet[str]) -> set[Value]:
-    """Return the resources with a writer."""
     written = {value for node in graph.nodes for value in node.outputs if node.name in elsewhere}
     for node in graph.nodes:
         if reads_resource(node) and not purity.is_pure(node):

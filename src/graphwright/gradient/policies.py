@@ -8,10 +8,10 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 from graphwright.analyze.cost import TaskMap
-from graphwright.analyze.flops import flop_rule
 from graphwright.ir.graph import Node
 from graphwright.ir.traits.control_flow import called_functions, is_control_flow
 from graphwright.memory.planning import infeasible
+from graphwright.ops.flops import flop_rule
 from graphwright.plan.budget import Budget
 from graphwright.plan.model import CostGraph, Schedule
 from graphwright.plan.simulate import simulate
@@ -28,13 +28,6 @@ def keep_only(costs: CostGraph, forward: int, kept: AbstractSet[int], *, last_st
         forward: number of tasks of the forward part, the first of the order.
         kept: indices of buffers.
         last_stays: whether to keep the buffers that the backward part needs first, too, if that takes no more memory.
-
-    >>> from graphwright.plan.model import Buffer, Task
-    >>> buffers = (Buffer("a", 4, 0), Buffer("b", 4, 1), Buffer("loss", 4, 2))
-    >>> forward = (Task("a", 1, (), (0,), recomputable=False), Task("b", 1, (0,), (1,)), Task("loss", 1, (1,), (2,)))
-    >>> costs = CostGraph((*forward, Task("d", 1, (1, 2), ())), buffers, (0, 1, 2, 3))
-    >>> keep_only(costs, 3, {2}).steps
-    (0, 1, 2, 3)
     """
     steps = list(costs.order[:forward])
     done = set(steps)
@@ -75,7 +68,6 @@ def _small_results_of_kept(costs: CostGraph, forward: int) -> set[int]:
 
 
 def _missing(costs: CostGraph, buffers: Iterable[int], at_hand: AbstractSet[int]) -> list[int]:
-    """Return the tasks to repeat, in order, to make these buffers available."""
     tasks: dict[int, None] = {}
     stack = [(number, False) for number in buffers]
     while stack:
@@ -114,7 +106,6 @@ def _without_first_repeats(costs: CostGraph, forward: int, schedule: Schedule) -
 
 
 def fast(tasks: TaskMap, forward: int) -> Schedule:
-    """Repeat only cheap tasks, and only if that lowers the peak."""
     costs = tasks.costs
     slow = {b for t in costs.order[:forward] if any(map(_is_slow, tasks.nodes[t])) for b in costs.tasks[t].outputs}
     return _unless_worse(costs, drop_useless_repeats(costs, keep_only(costs, forward, slow)))
@@ -133,14 +124,12 @@ def _is_slow(node: Node) -> bool:
 
 
 def least_peak(costs: CostGraph, forward: int, forward_time: float, time_limit_s: float) -> Schedule:
-    """Return the schedule with the smallest peak within about one forward pass of extra time."""
     once = sum(task.time for task in costs.tasks)
     solution = minimum_within(costs, once + EXTRA * forward_time, time_limit_s=time_limit_s)
     return _unless_worse(costs, forward_first(costs, forward, solution.schedule))
 
 
 def within_budget(tasks: TaskMap, forward: int, budget: int | float | str, time_limit_s: float) -> Schedule:
-    """Return the cheapest schedule within the budget, or raise an `InfeasibleError`."""
     costs = tasks.costs
     plain = Schedule(costs.order)
     peak = simulate(costs, plain).peak_bytes

@@ -184,7 +184,6 @@ class TracedFunction(ABC):
 
     @staticmethod
     def filled(structure: Any, leaves: Sequence[Any], tensors: dict[int, Any]) -> Callable[[Sequence[Any]], Any]:
-        """Return a function that makes the arguments of a call with other tensors."""
 
         @left_alone
         def arguments(others: Sequence[Any]) -> Any:
@@ -351,7 +350,6 @@ def with_gradient(
 
 @left_alone
 def _values_of(result: Any) -> Any:
-    """Replace variables in a result by their values."""
 
     def value_of(leaf: Any) -> Any:
         return tf.convert_to_tensor(leaf) if isinstance(leaf, tf.Variable) else leaf
@@ -361,7 +359,6 @@ def _values_of(result: Any) -> Any:
 
 @left_alone
 def _tensors_of(result: Any) -> list[Any]:
-    """Return the tensors in a result."""
     return [_tensor(leaf) for leaf in tf.nest.flatten(result, expand_composites=True) if leaf is not None]
 
 
@@ -395,12 +392,10 @@ def _packing(result: Any) -> Callable[[Sequence[Any]], Any]:
 
 
 def _dense(gradient: Any) -> Any:
-    """Return the differentiable part of a gradient."""
     return gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient
 
 
 def _watched(variables: Sequence[Any]) -> list[Any]:
-    """Return the variables that a tape watches explicitly."""
     return [variable for variable in variables if is_watched([variable.handle])]
 
 

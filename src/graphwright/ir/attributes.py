@@ -38,10 +38,8 @@ Attribute = int | float | bool | bytes | DType | ShapeAttribute | FunctionRefere
 
 
 def as_attribute(value: Any) -> Attribute:
-    """Convert a value of Python, NumPy or TensorFlow to an attribute; text stays text, also where it names a dtype.
-
-    Raises:
-        ArgumentError: it cannot be an attribute.
+    """Convert a value of Python, NumPy or TensorFlow to an attribute, or raise `ArgumentError`; text stays text, also where it names a
+    dtype.
 
     >>> as_attribute("SAME"), as_attribute([np.int64(1), 2]), as_attribute(np.float32).name
     (b'SAME', (1, 2), 'float32')

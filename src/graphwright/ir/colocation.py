@@ -10,12 +10,7 @@ _PREFIX = b"loc:@"
 
 
 def colocated_with(node: Node) -> tuple[str, ...]:
-    """Return the names of the nodes that the node is to share a device with.
-
-    >>> from graphwright.ir.graph import Graph
-    >>> colocated_with(Graph().add_node("Assign", "a", attrs={"_class": (b"loc:@v",)}))
-    ('v',)
-    """
+    """Return the names of the nodes that the node is to share a device with."""
     items = [item for item in _items(node.attrs.get(ATTRIBUTE)) if isinstance(item, bytes) and item.startswith(_PREFIX)]
     return tuple(item.removeprefix(_PREFIX).decode("utf-8", "surrogateescape") for item in items)
 

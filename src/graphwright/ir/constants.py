@@ -32,9 +32,6 @@ def tensor_attribute(array: Array, dtype: DType | None = None) -> SerializedAttr
 
     Raises:
         ArgumentError: the array's dtype has no TensorFlow type.
-
-    >>> tensor_attribute(np.array([2], dtype=np.int32)).data.hex()
-    '420e0803120412020801220402000000'
     """
     if dtype is not None and dtype.name == "string":
         return text_attribute(array)
@@ -51,11 +48,7 @@ def tensor_attribute(array: Array, dtype: DType | None = None) -> SerializedAttr
 
 
 def text_attribute(texts: Any) -> SerializedAttribute:
-    """Return the serialized `AttrValue` of a text, or of a list or array of texts or bytes.
-
-    >>> text_attribute("ab").data.hex()
-    '42080807120042026162'
-    """
+    """Return the serialized `AttrValue` of a text, or of a list or array of texts or bytes."""
     array = np.asarray(texts, object)
     dims = b"".join(message_field(2, varint_field(1, d)) for d in array.shape)
     items = b"".join(message_field(8, text if isinstance(text, bytes) else text.encode()) for text in array.flat)
@@ -63,13 +56,7 @@ def text_attribute(texts: Any) -> SerializedAttribute:
 
 
 def text_of(value: Value) -> tuple[str, ...]:
-    """Return the texts of a `Const` node, as `text_attribute` writes them; an empty tuple for anything else.
-
-    >>> g = Graph()
-    >>> texts = g.add_node("Const", "t", attrs={"value": text_attribute(["a", "b"])}, output_types=[(DTYPES["string"], (2,))])
-    >>> text_of(texts.outputs[0])
-    ('a', 'b')
-    """
+    """Return the texts of a `Const` node, as `text_attribute` writes them; an empty tuple for anything else."""
     attribute = value.producer.attrs.get("value")
     if not is_constant(value.producer) or value.dtype.name != "string" or not isinstance(attribute, SerializedAttribute):
         return ()
@@ -78,11 +65,7 @@ def text_of(value: Value) -> tuple[str, ...]:
 
 
 def array_of(attribute: SerializedAttribute) -> Array | None:
-    """Return the array of a tensor of real numbers, read-only; None for anything else. A bfloat16 tensor becomes float32.
-
-    >>> array_of(tensor_attribute(np.array([2, 3], dtype=np.int32)))
-    array([2, 3], dtype=int32)
-    """
+    """Return the array of a tensor of real numbers, read-only; None for anything else. A bfloat16 tensor becomes float32."""
     try:
         return _decode(attribute.data)
     except (IndexError, KeyError, TypeError, ValueError, struct.error):  # bytes that say something else
@@ -90,12 +73,7 @@ def array_of(attribute: SerializedAttribute) -> Array | None:
 
 
 def constant_array(node: Node) -> Array | None:
-    """Return the value of a `Const` node of numbers as `array_of` does; None for anything else.
-
-    >>> g = Graph()
-    >>> constant_array(add_constant(g, "two", np.array([2.0], np.float32)).producer)
-    array([2.], dtype=float32)
-    """
+    """Return the value of a `Const` node of numbers as `array_of` does; None for anything else."""
     attribute = node.attrs.get("value")
     return array_of(attribute) if is_constant(node) and isinstance(attribute, SerializedAttribute) else None
 

@@ -23,9 +23,6 @@ class DType:
     """A data type: its name, its number in `tensorflow.DataType`, and the bytes of one element.
 
     `itemsize` is None where elements have no fixed size (string, resource, variant) and 0.5 for the 4-bit types.
-
-    >>> DTYPES["float32"].itemsize
-    4
     """
 
     name: str
@@ -53,11 +50,7 @@ _BY_NUMBER: dict[int, DType] = {d.number: d for d in DTYPES.values()}
 
 
 def dtype_from_number(number: int) -> DType:
-    """Return the type with this number in `tensorflow.DataType`; reference types (number + 100) map to their base.
-
-    >>> dtype_from_number(1).name
-    'float32'
-    """
+    """Return the type with this number in `tensorflow.DataType`; reference types (number + 100) map to their base."""
     base = number - 100 if number > 100 else number
     return _BY_NUMBER.get(base) or DType(f"dtype{number}", number, None)
 
@@ -100,10 +93,7 @@ def as_dtype(dtype: Any) -> DType:
 
 
 def as_shape(shape: Any) -> Shape:
-    """Convert a `tf.TensorShape`, dimensions (None and -1 are unknown), or None (unknown rank).
-
-    Raises:
-        ArgumentError: it is not a shape.
+    """Convert a `tf.TensorShape`, dimensions (None and -1 are unknown), or None (unknown rank), or raise `ArgumentError`.
 
     >>> as_shape([-1, np.int64(3)]), as_shape(()), as_shape(None)
     ((None, 3), (), None)
@@ -123,11 +113,7 @@ def as_shape(shape: Any) -> Shape:
 
 
 def element_count(shape: Shape) -> int | None:
-    """Return the number of elements, or None when a dimension is unknown.
-
-    >>> element_count((2, 3)), element_count((None, 3)), element_count(())
-    (6, None, 1)
-    """
+    """Return the number of elements, or None when a dimension is unknown."""
     if shape is None or any(d is None for d in shape):
         return None
     return math.prod(d for d in shape if d is not None)
@@ -135,11 +121,7 @@ def element_count(shape: Shape) -> int | None:
 
 @functools.lru_cache(maxsize=2**16)  # asked for each tensor in each round of a loop
 def byte_count(dtype: DType, shape: Shape) -> int | None:
-    """Return the bytes of a dense tensor, or None when the shape or the element size is unknown.
-
-    >>> byte_count(DTYPES["float32"], (2, 3))
-    24
-    """
+    """Return the bytes of a dense tensor, or None when the shape or the element size is unknown."""
     count = element_count(shape)
     if count is None or dtype.itemsize is None:
         return None
@@ -211,11 +193,8 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """Facts about a graph besides its shapes, where sizes depend on data.
-
-    Attributes:
-        sizes: the output shapes of nodes by name.
-        numbers: the whole numbers in an input, by position.
+    """Facts about a graph besides its shapes, where sizes depend on data: `sizes`, the output shapes of nodes by name, and `numbers`,
+    the whole numbers in an input, by position.
     """
 
     sizes: Mapping[str, Sequence[Shape]] = field(default_factory=dict[str, Sequence[Shape]])

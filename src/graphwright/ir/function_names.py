@@ -54,11 +54,7 @@ def functions_of(function: Function, library: Container[str]) -> dict[str, None]
 
 
 def with_functions(attribute: Attribute, new_of: Mapping[str, str]) -> Attribute:
-    """Rename the functions in an attribute; return the same object where it names none of them.
-
-    >>> with_functions((FunctionReference("a"), FunctionReference("b")), {"a": "c"})
-    (FunctionReference(name='c', serialized=b''), FunctionReference(name='b', serialized=b''))
-    """
+    """Rename the functions in an attribute; return the same object where it names none of them."""
     if not new_of:
         return attribute
     if isinstance(attribute, FunctionReference):

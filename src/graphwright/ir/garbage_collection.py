@@ -7,12 +7,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def garbage_collection_paused() -> Generator[None]:
-    """Pause the garbage collector while many long-lived objects are made, which it would visit again and again.
-
-    >>> with garbage_collection_paused():
-    ...     gc.isenabled()
-    False
-    """
+    """Pause the garbage collector while many long-lived objects are made, which it would visit again and again."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

@@ -15,7 +15,6 @@ No verb looks for cycles, which would cost a walk over the graph for every edge;
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Container, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -323,16 +322,7 @@ class Graph:
 
     def remove_node(self, node: Node) -> None:
         """Remove a node that nothing reads and that is no border, also from collections; nodes lose colocation constraints on it."""
-        self.check_owned(node, node.name)
-        readers = [str(use) for value in node.outputs for use in value.uses] + [f"{n.name} (control)" for n in node.control_consumers]
-        if readers:
-            raise GraphError(
-                f"{node.name!r} is still read by {', '.join(readers[:3])}" + (f" and {len(readers) - 3} more" if len(readers) > 3 else ""),
-                where=f"node {node.name!r}",
-                remedy="reroute its uses first (graph.replace_uses)",
-            )
-        self._check_not_border(node)
-        self._unlink_all({node: None})
+        self.remove_nodes((node,))
 
     def remove_nodes(self, nodes: Iterable[Node]) -> None:
         """Remove nodes that only read each other and that are no borders."""
@@ -340,10 +330,15 @@ class Graph:
         for node in doomed:
             self.check_owned(node, node.name)
             links = self._links[node]
-            outside = next((c for uses in links.uses for c, _ in uses if c not in doomed), None)
-            outside = outside or next((c for c in links.control_consumers if c not in doomed), None)
-            if outside is not None:
-                raise GraphError(f"{node.name!r} is still read by {outside.name!r}", where=f"node {node.name!r}")
+            readers = [f"{c.name}.inputs[{k}]" for uses in links.uses for c, k in uses if c not in doomed]
+            readers += [f"{c.name} (control)" for c in links.control_consumers if c not in doomed]
+            if readers:
+                raise GraphError(
+                    f"{node.name!r} is still read by {', '.join(readers[:3])}"
+                    + (f" and {len(readers) - 3} more" if len(readers) > 3 else ""),
+                    where=f"node {node.name!r}",
+                    remedy="reroute its uses first (graph.replace_uses)",
+                )
             self._check_not_border(node)
         self._unlink_all(doomed)
 
@@ -403,10 +398,8 @@ class Graph:
 
     def set_inputs(self, node: Node, values: Sequence[Value]) -> None:
         """Make the node read exactly these values, however many it read before; the caller updates the attributes."""
-        values = tuple(values)
         self.check_owned(node, node.name)
-        for value in values:
-            self.check_owned(value.producer, node.name)
+        values = self._owned_values(values, node.name)
         links = self._links[node]
         for k, value in enumerate(links.inputs):
             del self._uses_of(value)[node, k]
@@ -586,9 +579,7 @@ class Graph:
 
     @inputs.setter
     def inputs(self, values: Iterable[Value]) -> None:
-        values = tuple(values)
-        for value in values:
-            self.check_owned(value.producer, "graph.inputs")
+        values = self._owned_values(values, "graph.inputs")
         twice = next((v for v, count in Counter(values).items() if count > 1), None)
         if twice is not None:
             raise GraphError(f"{twice.name} is an input twice", where="graph.inputs", remedy="give every argument its own placeholder")
@@ -602,9 +593,7 @@ class Graph:
 
     @outputs.setter
     def outputs(self, values: Iterable[Value]) -> None:
-        values = tuple(values)
-        for value in values:
-            self.check_owned(value.producer, "graph.outputs")
+        values = self._owned_values(values, "graph.outputs")
         self._outputs = values
         self._count_borders()
         if self.shapes is not None:
@@ -738,6 +727,12 @@ class Graph:
 
     # Helpers
 
+    def _owned_values(self, values: Iterable[Value], where: str) -> tuple[Value, ...]:
+        values = tuple(values)
+        for value in values:
+            self.check_owned(value.producer, where)
+        return values
+
     def _unlink_all(self, doomed: Mapping[Node, object]) -> None:
         self._holdings.drop(doomed)
         colocations = self._colocation_index()
@@ -836,17 +831,3 @@ class Graph:
         for place, values in self.places_of_values(value.producer):
             if value in values:
                 raise GraphError(f"{value.name} is in {place}", where=where, remedy=f"change {place} first")
-
-    # Files and pictures, which the public functions of the package make.
-
-    def write(self, path: Any, *, overwrite: bool = False) -> None:
-        """Write the graph as `graphwright.write` does. The suffix chooses the format; without one it is a SavedModel."""
-        public_words().write(self, path, overwrite=overwrite)
-
-    def draw(self, path: Any = None, **options: Any) -> Any:
-        """Draw the graph into an .svg or .html file as `graphwright.draw` does; return the path."""
-        return public_words().draw(self, path, **options)
-
-
-def public_words() -> Any:
-    return sys.modules["graphwright"]

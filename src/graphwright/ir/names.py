@@ -20,12 +20,7 @@ def free_name(name: str, taken: Container[str], first: int = 1) -> str:
 
 
 class NameTable(dict[str, _T]):
-    """Items by name.
-
-    >>> table = NameTable({"a": 1, "a_1": 2, "net/kernel": 3})
-    >>> table.unique("a"), table.like("kernel")
-    ('a_2', ['net/kernel'])
-    """
+    """Items by name."""
 
     def __init__(self, items: dict[str, _T] | None = None) -> None:
         super().__init__(items or {})

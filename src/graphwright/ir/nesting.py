@@ -24,18 +24,6 @@ def check_nesting(graph: Graph) -> None:
     Raises:
         GraphError: a function is not in the library.
         UnsupportedError: a function calls itself, directly or through others, or a limit of this module is exceeded.
-
-    >>> from graphwright.ir.text import from_text
-    >>> check_nesting(from_text('''
-    ... graph "g"
-    ... function "f"
-    ... %call = PartitionedCall() {f = @f}
-    ... '''))
-    Traceback (most recent call last):
-        ...
-    graphwright.errors.UnsupportedError: function 'f' calls itself
-      where: function 'f'
-      remedy: use tf.while_loop
     """
     library = graph.functions
     depth: dict[str, int] = {}

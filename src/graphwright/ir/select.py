@@ -19,24 +19,13 @@ def scopes(graph: Graph) -> dict[str, int]:
 
 
 def parents(name: str) -> list[str]:
-    """Return the scopes of a name, the outermost first.
-
-    >>> parents("a/b/c")
-    ['a', 'a/b']
-    """
+    """Return the scopes of a name, the outermost first."""
     parts = name.split("/")[:-1]
     return ["/".join(parts[:k]) for k in range(1, len(parts) + 1)]
 
 
 def unique_scope(graph: Graph, scope: str) -> str:
-    """Return the scope itself or with a suffix, so that no node has its name or lies below it.
-
-    >>> from graphwright.ir.graph import DTYPES
-    >>> g = Graph()
-    >>> _ = g.add_node("NoOp", "a/b"), g.add_node("NoOp", "a_1")
-    >>> unique_scope(g, "a")
-    'a_2'
-    """
+    """Return the scope itself or with a suffix, so that no node has its name or lies below it."""
     return free_name(scope, {*scopes(graph), *(node.name for node in graph)})
 
 

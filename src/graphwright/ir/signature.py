@@ -1,13 +1,4 @@
-"""Signatures and collections of a graph. They hold values and nodes, never names, so renames need no update.
-
->>> from graphwright.ir.graph import DTYPES, Graph
->>> g = Graph()
->>> x = g.add_node("Placeholder", "x", output_types=[(DTYPES["float32"], (2,))])
->>> g.signatures["serve"] = Signature(inputs={"image": x.outputs[0]}, outputs={"same": x.outputs[0]})
->>> g.rename(x, "pixels")
->>> g.signatures["serve"].inputs["image"].name
-'pixels:0'
-"""
+"""Signatures and collections of a graph. They hold values and nodes, never names, so renames need no update."""
 
 from __future__ import annotations
 
@@ -35,12 +26,10 @@ class _Watched:
 
 @dataclass(eq=False)
 class Signature(_Watched):
-    """A named way to call the graph.
+    """A named way to call the graph: the fed and fetched values, by the names that callers use.
 
-    Args:
-        inputs, outputs: the fed and fetched values, by the names that callers use.
-        method_name: such as `tensorflow/serving/predict`.
-        extra: the serialized fields of the `SignatureDef` that the IR does not model.
+    `method_name` is such as `tensorflow/serving/predict`; `extra` holds the serialized fields of the `SignatureDef` that the IR does not
+    model.
     """
 
     inputs: dict[str, Value]

@@ -1,58 +1,32 @@
 """The boundary between some nodes of a graph and the rest of it."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from graphwright.errors import GraphError
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.walk import fetched_values
 
 
-@dataclass(frozen=True)
-class Boundary:
+class Boundary(NamedTuple):
     """The edges between a set of nodes and the rest of its graph."""
 
     inputs: tuple[Value, ...]
     """Values from outside that the nodes read."""
     outputs: tuple[Value, ...]
-    """Values of the nodes that someone outside reads, that are an output of the graph or of a signature, or that nobody reads."""
+    """Values of the nodes that someone outside reads, or that nobody reads."""
     inside: tuple[Value, ...]
     """Values that are made and read inside."""
-    control_inputs: tuple[Node, ...]
-    """Nodes outside that a node inside waits for."""
-    control_outputs: tuple[Node, ...]
-    """Nodes inside that a node outside waits for."""
 
 
-def boundary(nodes: Iterable[Node], *, borders: bool = True) -> Boundary:
-    """Compute the boundary, in linear time; `borders` tells whether outputs of the graph and of its signatures count as read outside.
-
-    >>> from graphwright.ir.text import from_text
-    >>> g = from_text('''
-    ... graph "g"
-    ... %x = Placeholder() : float32[2]
-    ... %a = Relu(%x:0) : float32[2]
-    ... %b = Neg(%a:0) : float32[2]
-    ... ''')
-    >>> found = boundary([g["a"], g["b"]])
-    >>> [v.name for v in found.inputs], [v.name for v in found.outputs], [v.name for v in found.inside]
-    (['x:0'], ['b:0'], ['a:0'])
-    """
+def boundary(nodes: Iterable[Node]) -> Boundary:
+    """Return the boundary, in linear time."""
     members = dict.fromkeys(nodes)
     reads = dict.fromkeys(value for node in members for value in node.inputs)
-    fetched: frozenset[Value] | None = None  # known when the first node asks
-    outputs: list[Value] = []
-    for node in members:
-        if borders and fetched is None and node.graph.is_border(node):
-            fetched = frozenset(fetched_values(node.graph))
-        outputs += [v for v in node.outputs if (fetched and v in fetched) or not v.use_count or any(c not in members for c in v.consumers)]
-    controls = dict.fromkeys(c for node in members for c in node.control_inputs if c not in members)
+    values = [value for node in members for value in node.outputs]
     return Boundary(
         inputs=tuple(value for value in reads if value.producer not in members),
-        outputs=tuple(outputs),
+        outputs=tuple(value for value in values if not value.use_count or any(reader not in members for reader in value.consumers)),
         inside=tuple(value for value in reads if value.producer in members),
-        control_inputs=tuple(controls),
-        control_outputs=tuple(node for node in members if any(c not in members for c in node.control_consumers)),
     )
 
 

@@ -44,23 +44,11 @@ from graphwright.ir.text_parser import NAME
 from graphwright.ir.text_parser import from_text as from_text
 
 _PLAIN = re.compile(NAME)
+_MOST_SHOWN = 12
 
 
 def to_text(graph: Graph) -> str:
-    """Return the text form of a graph and its functions.
-
-    >>> from graphwright.ir.dtypes import DTYPES
-    >>> g = Graph("g")
-    >>> x = g.add_node("Placeholder", "x", output_types=[(DTYPES["float32"], (2, None))]).outputs[0]
-    >>> g.inputs, g.outputs = [x], [g.add_node("Relu", "y", inputs=[x], output_types=[(DTYPES["float32"], (2, None))]).outputs[0]]
-    >>> print(to_text(g), end="")
-    graph "g"
-    inputs %x:0
-    outputs %y:0
-    <BLANKLINE>
-    %x = Placeholder() : float32[2,?]
-    %y = Relu(%x:0) : float32[2,?]
-    """
+    """Return the text form of a graph and its functions."""
     lines = [f"graph {_quoted(graph.name)}", *_body_lines(graph)]
     for function in graph.functions.values():
         lines += ["", f"function {_quoted(function.name)}"]
@@ -75,12 +63,6 @@ def format_node(node: Node, *, longest: int | None = None) -> str:
 
     Args:
         longest: cut attributes at this many characters, for messages; such a line cannot be parsed.
-
-    >>> from graphwright.ir.dtypes import DTYPES
-    >>> g = Graph()
-    >>> a = g.add_node("NoOp", "a", attrs={"n": 3, "T": DTYPES["int32"]})
-    >>> format_node(g.add_node("NoOp", "b", control_inputs=[a], attrs={"f": FunctionReference("body")}))
-    '%b = NoOp() ^a {f = @body}'
     """
     parts = [f"%{_named(node.name)} = {_named(node.op_type)}({', '.join(_edge(v) for v in node.inputs)})"]
     parts += [f"^{_named(control.name)}" for control in node.control_inputs]
@@ -98,12 +80,7 @@ def format_node(node: Node, *, longest: int | None = None) -> str:
 
 
 def format_attribute(attribute: Attribute) -> str:
-    """Return the text of an attribute.
-
-    >>> from graphwright.ir.dtypes import DTYPES
-    >>> [format_attribute(a) for a in (True, 2, 0.5, b"SAME", DTYPES["int32"], ShapeAttribute((None, 2)), (1, 2))]
-    ['true', '2', '0.5', '"SAME"', 'int32', 'shape[?,2]', '[1, 2]']
-    """
+    """Return the text of an attribute."""
     match attribute:
         case bool():
             return "true" if attribute else "false"
@@ -125,14 +102,14 @@ def format_attribute(attribute: Attribute) -> str:
             return "[" + ", ".join(format_attribute(item) for item in attribute) + "]"
 
 
-def neighborhood(nodes: Iterable[Node], *, most: int = 12) -> str:
+def neighborhood(nodes: Iterable[Node]) -> str:
     """Return the lines of these nodes and of what they read, for messages."""
     neighbors: dict[Node, None] = {}
     for node in nodes:
         neighbors.update(dict.fromkeys((*(v.producer for v in node.inputs), *node.control_inputs)))
         neighbors[node] = None
-    lines = [format_node(node, longest=60) for node in itertools.islice(neighbors, most)]
-    return "\n".join(lines) + (f"\n... and {len(neighbors) - most} more" if len(neighbors) > most else "")
+    lines = [format_node(node, longest=60) for node in itertools.islice(neighbors, _MOST_SHOWN)]
+    return "\n".join(lines) + (f"\n... and {len(neighbors) - _MOST_SHOWN} more" if len(neighbors) > _MOST_SHOWN else "")
 
 
 def _body_lines(graph: Graph) -> list[str]:

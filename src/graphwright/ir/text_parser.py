@@ -1,6 +1,6 @@
 """Parses the text form of a graph, which `ir.text` describes and prints.
 
-Lines of nodes are built first, since nodes may stand in any order; other lines are read when the nodes that they name exist.
+Lines of nodes are read first, since nodes may stand in any order; other lines when the nodes that they name exist.
 """
 
 from __future__ import annotations
@@ -253,15 +253,6 @@ def from_text(text: str) -> Graph:
 
     Raises:
         FileFormatError: a line cannot be read, or names something that does not exist; the message has its number.
-
-    >>> g = from_text('''
-    ... graph "g"
-    ... outputs %y:0
-    ... %x = Placeholder() : float32[2,3]
-    ... %y = Relu(%x:0) : float32[2,3]
-    ... ''')
-    >>> g["y"].inputs[0].shape
-    (2, 3)
     """
     functions = Library()
     sections: list[_Section] = []

@@ -1,6 +1,7 @@
 """Checks that a graph is well formed. The verbs of `Graph` keep it so; this is the proof, for tests and debugging."""
 
 import textwrap
+from collections.abc import Iterator
 
 from graphwright.errors import GraphError
 from graphwright.ir.garbage_collection import garbage_collection_paused
@@ -54,7 +55,6 @@ def _verify_body(graph: Graph) -> None:
     _verify_uses(graph)
     _verify_control(graph)
     _verify_borders(graph)
-    _verify_signatures(graph)
     cycle = cycle_among(graph, producers_of)
     if cycle:
         raise _broken(graph, f"these nodes wait for each other: {' -> '.join(n.name for n in cycle)}", *cycle)
@@ -103,31 +103,24 @@ def _verify_control(graph: Graph) -> None:
 
 def _verify_borders(graph: Graph) -> None:
     where = f"graph {graph.name!r}"
-    for role, values in (("input", graph.inputs), ("output", graph.outputs)):
-        for value in values:
-            if not _is_in(graph, value):
-                raise GraphError(f"the {role} {value.name} is not in the graph", where=where)
+    for place, held in _held(graph):
+        if not (graph.owns(held) if isinstance(held, Node) else _is_in(graph, held)):
+            raise GraphError(f"{place} is {held.name!r}, which is not in the graph", where=where)
     if len(set(graph.inputs)) != len(graph.inputs):
         raise GraphError("a value is an input twice", where=where)
-    for node in graph.control_outputs:
-        if not graph.owns(node):
-            raise GraphError(f"the control output {node.name!r} is not in the graph", where=where)
     for value, variable in graph.variables.items():
         if not _is_in(graph, value) or value.dtype.name != "resource":
             raise GraphError(f"variable {variable.name!r} stands behind {value.name}, which is not a resource of the graph", where=where)
 
 
-def _verify_signatures(graph: Graph) -> None:
-    where = f"graph {graph.name!r}"
+def _held(graph: Graph) -> Iterator[tuple[str, Node | Value]]:
+    for role, items in (("an input", graph.inputs), ("an output", graph.outputs), ("a control output", graph.control_outputs)):
+        yield from ((role, item) for item in items)
     for name, signature in graph.signatures.items():
         for role, values in (("input", signature.inputs), ("output", signature.outputs)):
-            for key, value in values.items():
-                if not _is_in(graph, value):
-                    raise GraphError(f"{role} {key!r} of signature {name!r} is {value.name}, which is not in the graph", where=where)
+            yield from ((f"{role} {key!r} of signature {name!r}", value) for key, value in values.items())
     for name, collection in graph.collections.items():
-        for held in collection.references():
-            if not (graph.owns(held) if isinstance(held, Node) else _is_in(graph, held)):
-                raise GraphError(f"collection {name!r} holds {held.name!r}, which is not in the graph", where=where)
+        yield from ((f"an item of collection {name!r}", item) for item in collection.references())
 
 
 def _is_in(graph: Graph, value: Value) -> bool:

@@ -2,11 +2,6 @@
 
 A graph must find out in O(1) whether a signature or a collection holds a node, while users change these as plain dictionaries and lists.
 They change rarely, so one clock for all of them is enough.
-
->>> before = CLOCK.time
->>> WatchedDict({"a": 1})["b"] = 2
->>> CLOCK.time > before
-True
 """
 
 from typing import Any, TypeVar

@@ -2,13 +2,12 @@
 
 **Approximated.** Where residuals stay large, J'J is far from the Hessian, and damped steps crawl. The loop therefore keeps a symmetric
 matrix C that satisfies the secant equation of the last step h, `C h = (change of the gradient) - J'J h`, with the least change: J. E.
-Dennis, D. M. Gay, R. E. Welsch: An adaptive nonlinear least-squares algorithm (1981), section 3, with their sizing. (They take the
-gradient's change with fixed residuals, which would cost another pass here.) As there, a step uses C if C predicted the last reduction
-better than J'J did; at first, twice as well, so that small residuals keep the accuracy of QR.
+Dennis, D. M. Gay, R. E. Welsch: An adaptive nonlinear least-squares algorithm (1981), section 3, with their sizing. A step uses C if C
+predicted the last reduction better than J'J did; at first, twice as well, so that small residuals keep the accuracy of QR.
 
 **Measured.** Where no step lowers the cost any more, the Hessian is computed once, by central differences of the gradient, to find how far
-the minimum is (`newton_offset`). The gradient is not enough: rounding of the cost hides a gradient of the square root of that rounding
-(J. E. Dennis, R. B. Schnabel: Numerical methods for unconstrained optimization and nonlinear equations, 1983, sections 5.4 and 7.2).
+the minimum is (`newton_offset`); rounding of the cost hides a gradient of the square root of that rounding (J. E. Dennis, R. B. Schnabel:
+Numerical methods for unconstrained optimization and nonlinear equations, 1983, sections 5.4 and 7.2).
 """
 
 import importlib
@@ -30,7 +29,6 @@ class Curvature(NamedTuple):
     trusted: Any
 
     def half_form(self, step: Any) -> Any:
-        """Return the contribution to the cost of a step (n,): a scalar, 0 unless trusted."""
         added = 0.5 * tf.tensordot(step, tf.linalg.matvec(self.matrix, step), 1)
         return tf.where(self.trusted, added, tf.zeros_like(added))
 
@@ -48,11 +46,6 @@ def updated_curvature(known: Curvature, step: Any, gradient: Any, change: Any, h
         half_square: |J step|**2 / 2 at the start.
         image: J'J step at the end (n,).
         reduction: of the cost.
-
-    >>> half, step = tf.constant(0.5, tf.float64), tf.constant([1.0, 0.0], tf.float64)
-    >>> known = updated_curvature(no_curvature(step), step, -4.0 * step, 4.0 * step, half, step, 2.0 * half)
-    >>> known.matrix.numpy().tolist(), bool(known.trusted)  # the Hessian is 4, J'J is 1
-    ([[3.0, 0.0], [0.0, 0.0]], False)
     """
     product = tf.linalg.matvec(known.matrix, step)
     form, target = tf.tensordot(step, product, 1), change - image
@@ -75,10 +68,6 @@ def curved_step(gram: Any, curvature: Any, gradient: Any, scale: Any, damping: A
     """Solve (J'J + C + damping S'S) h = -gradient; return h (n,), and the upper triangle U (n, n) with U'U = the matrix.
 
     `free` is 1 where a parameter may move, else 0. The step is not finite if the matrix is not positive definite.
-
-    >>> one = tf.constant([1.0], tf.float64)
-    >>> [part.numpy().tolist() for part in curved_step(one[:, None], 3.0 * one[:, None], 8.0 * one, one, 0.0, one)]
-    [[-2.0], [[2.0]]]
     """
     inverse = free / scale
     matrix = (gram + curvature) * inverse[:, tf.newaxis] * inverse[tf.newaxis, :]
@@ -101,10 +90,6 @@ def newton_offset(gradient_at: Callable[[Any], Any], x: Any, gradient: Any, colu
         gradient: at x (n,).
         column_norms: of the Jacobian (n,).
         free: 1 where a parameter may move, else 0 (n,).
-
-    >>> x, one = tf.constant([3.0], tf.float64), tf.constant([1.0], tf.float64)
-    >>> round(float(newton_offset(lambda x: 4.0 * (x - 2.0), x, 4.0 * one, one, one[0], one)), 6)
-    2.0
     """
     epsilon = float(np.finfo(x.dtype.as_numpy_dtype).eps)
     norms = tf.where(column_norms > 0.0, column_norms, tf.ones_like(column_norms))

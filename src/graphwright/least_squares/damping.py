@@ -28,14 +28,7 @@ LEAST_INFLUENCE = 0.01
 
 
 def updated_damping(damping: Any, growth: Any, gain: Any, accepted: Any) -> tuple[Any, Any]:
-    """Return the next damping, and the factor of the next refusal; `growth` is the factor of a refusal of this step, 2 at first.
-
-    >>> one = tf.constant(1.0, tf.float64)
-    >>> [float(x) for x in updated_damping(one, 2.0 * one, one, True)]
-    [0.3333333333333333, 2.0]
-    >>> [float(x) for x in updated_damping(one, 2.0 * one, -one, False)]
-    [2.0, 4.0]
-    """
+    """Return the next damping, and the factor of the next refusal; `growth` is the factor of a refusal of this step, 2 at first."""
     raised, grown = raised_damping(damping, growth)
     return tf.where(accepted, eased_damping(damping, gain), raised), tf.where(accepted, tf.constant(2.0, growth.dtype), grown)
 
@@ -59,10 +52,6 @@ def updated_scale(scale: Any, column_norms: Any, damping: Any, shortened: Any) -
     """Return the scale (n,) after an accepted step: the maximum of the faded scale and the new column norms.
 
     `shortened` is the residuals' length after the step over their length before.
-
-    >>> scale, norms = tf.constant([1.0, 10.0]), tf.constant([2.0, 0.0])
-    >>> [updated_scale(scale, norms, tf.constant(damping), tf.constant(0.9)).numpy().tolist() for damping in (1e-6, 1.0)]
-    [[2.0, 7.0], [2.0, 9.0]]
     """
     smallest = tf.constant(scale.dtype.as_numpy_dtype(1e-30), scale.dtype)
     fades_by = tf.where(damping < SCALE_FADES_BELOW, tf.constant(SCALE_FADES_BY, scale.dtype), tf.minimum(shortened, 1.0))

@@ -21,12 +21,7 @@ LeafFunction = Callable[[list[Any]], Any]
 
 
 def forward_jacobian(function: LeafFunction, leaves: Sequence[Any]) -> tuple[Any, Any]:
-    """Return the value (m,) and the Jacobian (m, n), from one tangent per parameter element, all at once.
-
-    >>> x = tf.constant([1.0, 2.0], tf.float64)
-    >>> forward_jacobian(lambda leaves: tf.stack([leaves[0][0] * leaves[0][1]]), [x])[1].numpy().tolist()
-    [[2.0, 1.0]]
-    """
+    """Return the value (m,) and the Jacobian (m, n), from one tangent per parameter element, all at once."""
     linear = Linear(function, leaves)
     with tf.GradientTape(watch_accessed_variables=False, persistent=True) as tape:
         cotangent = tf.zeros_like(linear.residuals)
@@ -79,13 +74,7 @@ def per_sample_jacobian(function: Callable[[list[Any], Any], Any], leaves: Seque
 
 
 class Linear:
-    """A function linearized at a point: its value, and products with its Jacobian J (m, n), from one evaluation.
-
-    >>> x = tf.constant([1.0, 2.0], tf.float64)
-    >>> linear = Linear(lambda leaves: leaves[0] ** 2, [x])
-    >>> linear.push([tf.constant([1.0, 0.5], tf.float64)]).numpy().tolist(), linear.pull(tf.ones_like(x))[0].numpy().tolist()
-    ([2.0, 2.0], [2.0, 4.0])
-    """
+    """A function linearized at a point: its value, and products with its Jacobian J (m, n), from one evaluation."""
 
     def __init__(self, function: LeafFunction, leaves: Sequence[Any]) -> None:
         self._leaves = list(leaves)
@@ -122,9 +111,6 @@ def cheapest_mode(parameters: int, residuals: int, residuals_per_sample: int | N
     Args:
         residuals: of all samples evaluated at once.
         residuals_per_sample: None if samples may depend on each other.
-
-    >>> cheapest_mode(3, 250, None), cheapest_mode(500, 20, None), cheapest_mode(500, 2000, 1)
-    ('forward', 'reverse', 'per_sample')
     """
     if residuals_per_sample is not None and residuals_per_sample <= parameters:
         return "per_sample"

@@ -14,12 +14,6 @@ def conjugate_gradients(product: Product, right_side: Any, *, tolerance: float, 
 
     M. R. Hestenes, E. Stiefel: Methods of conjugate gradients for solving linear systems (1952). `tolerance` is the largest length of the
     residual relative to b, `max_iterations` the limit of products.
-
-    >>> matrix = tf.constant([[4.0, 1.0], [1.0, 3.0]], tf.float64)
-    >>> right_side = tf.constant([1.0, 2.0], tf.float64)
-    >>> solution = conjugate_gradients(lambda v: tf.linalg.matvec(matrix, v), right_side, tolerance=1e-12, max_iterations=9)
-    >>> solution.numpy().round(6).tolist()
-    [0.090909, 0.636364]
     """
     squares = tf.tensordot(right_side, right_side, 1)
     enough = squares * tolerance**2

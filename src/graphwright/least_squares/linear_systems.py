@@ -33,6 +33,8 @@ QR_PARAMETERS = 200
 """Most parameters for which `"auto"` chooses QR."""
 DENSE_BYTES = 2**30
 """Largest matrix of a method that `"auto"` chooses."""
+PROBES = 16
+"""Random vectors from which `"cg"` estimates column norms."""
 
 
 class Linearization(NamedTuple):
@@ -50,7 +52,6 @@ class Linearization(NamedTuple):
 class LinearSystem:
     """One way to linearize and to solve for damped steps."""
 
-    name: MethodName
     smallest_damping: float
     """Below it, rounding would dominate the step."""
 
@@ -84,8 +85,6 @@ class QrSystem(LinearSystem):
     The Levenberg-Marquardt algorithm (1978).
     """
 
-    name: MethodName = "qr"
-
     def __init__(self, rows: Rows) -> None:
         super().__init__(rows, 10.0 * rows.layout.size)
         self.smallest_damping = self.smallest_damping**2
@@ -112,7 +111,6 @@ class QrSystem(LinearSystem):
         return step, _by_triangle(upper)
 
     def step_with(self, curvature: Curvature, at: Linearization, scale: Any, damping: Any, free: Any) -> tuple[Any, Solve]:
-        """Return the step and a solver, by the whole Hessian if its second-order part is trusted."""
 
         def curved() -> tuple[Any, Any]:
             gram = tf.matmul(at.factor[1], at.factor[1], transpose_a=True)
@@ -146,7 +144,6 @@ class QrSystem(LinearSystem):
 
 
 def _by_triangle(upper: Any) -> Solve:
-    """Return the solver of U'U a = b."""
 
     def solve(vector: Any) -> Any:
         half = tf.linalg.triangular_solve(upper, tf.expand_dims(vector, 1), lower=False, adjoint=True)
@@ -157,8 +154,6 @@ def _by_triangle(upper: Any) -> Solve:
 
 class CholeskySystem(LinearSystem):
     """Normal equations: the lower half of the Jacobian's Gram matrix, summed over chunks, and its Cholesky factor."""
-
-    name: MethodName = "cholesky"
 
     def __init__(self, rows: Rows) -> None:
         super().__init__(rows, 10.0 * rows.layout.size)
@@ -183,8 +178,6 @@ class CholeskySystem(LinearSystem):
 
 class DualSystem(LinearSystem):
     """The m by m system of J J', for more parameters than residuals: h = -S^-2 J' (J S^-2 J' + damping)^-1 f."""
-
-    name: MethodName = "dual"
 
     def __init__(self, rows: Rows) -> None:
         super().__init__(rows, 10.0 * rows.count)
@@ -213,21 +206,19 @@ class DualSystem(LinearSystem):
 class CgSystem(LinearSystem):
     """Conjugate gradients on the damped normal equations, by products with the Gram matrix; column norms from random probes."""
 
-    name: MethodName = "cg"
-
-    def __init__(self, rows: Rows, *, tolerance: float, max_iterations: int, probes: int = 16) -> None:
+    def __init__(self, rows: Rows, *, tolerance: float, max_iterations: int) -> None:
         super().__init__(rows, 10.0)
-        self._tolerance, self._max_iterations, self._probes = tolerance, max_iterations, probes
+        self._tolerance, self._max_iterations = tolerance, max_iterations
 
     def linearize(self, x: Any) -> Linearization:
         def is_left(probe: Any, _: Any) -> Any:
-            return probe < self._probes
+            return probe < PROBES
 
         def add(probe: Any, squares: Any) -> tuple[Any, Any]:
             return probe + 1, squares + tf.square(self._rows.random_column_products(x, (7, probe)))
 
         squares = tf.while_loop(is_left, add, (tf.constant(0), tf.zeros_like(x)), parallel_iterations=1)[1]
-        norms = tf.sqrt(squares / self._probes)
+        norms = tf.sqrt(squares / PROBES)
         # Probes may miss most of a column: norms count as at least a thousandth of their root mean square, unless they are zero.
         shortest = 1e-3 * tf.sqrt(tf.reduce_mean(tf.square(norms)))
         norms = tf.where(norms > 0.0, tf.maximum(norms, shortest), norms)
@@ -251,14 +242,7 @@ class CgSystem(LinearSystem):
 
 
 def gram_matrix(rows: Rows, x: Any) -> tuple[Blocks, Any, Any]:
-    """Return the lower half of J'J in blocks of rows, J'f (n,) and f'f, with one chunk of the Jacobian at a time.
-
-    >>> from graphwright.least_squares.parameters import flatten_parameters
-    >>> layout, x = flatten_parameters(tf.constant([2.0, 1.0], tf.float64))
-    >>> rows = Rows(lambda p, t: p[0] * t + p[1], layout, data=(tf.constant([0.0, 1.0, 2.0], tf.float64),), chunk_size=2)
-    >>> gram_matrix(rows, x)[0][0].numpy().tolist()
-    [[5.0, 3.0], [3.0, 3.0]]
-    """
+    """Return the lower half of J'J in blocks of rows, J'f (n,) and f'f, with one chunk of the Jacobian at a time."""
     size = rows.layout.size
 
     def add(so_far: tuple[Blocks, Any, Any], residuals: Any, matrix: Any) -> tuple[Blocks, Any, Any]:
@@ -273,20 +257,13 @@ def gram_matrix(rows: Rows, x: Any) -> tuple[Blocks, Any, Any]:
 
 
 def linear_system(method: MethodName, rows: Any, *, krylov_tolerance: float, krylov_iterations: int) -> LinearSystem:
-    """Return the system of that name for these rows; the last two arguments are for `"cg"`."""
     if method == "cg":
         return CgSystem(rows, tolerance=krylov_tolerance, max_iterations=int(krylov_iterations))
     return {"qr": QrSystem, "cholesky": CholeskySystem, "dual": DualSystem}[method](rows)
 
 
 def choose_method(parameters: int, residuals: int, itemsize: int, *, chunked: bool) -> tuple[MethodName, str]:
-    """Choose the linear solver for a problem of this size, and the reason.
-
-    >>> choose_method(4, 100, 8, chunked=False)
-    ('qr', '4 parameters: small enough for the most exact solver')
-    >>> choose_method(100_000, 50, 8, chunked=False)[0], choose_method(5000, 60_000, 8, chunked=True)[0]
-    ('dual', 'cholesky')
-    """
+    """Choose the linear solver for a problem of this size, and the reason."""
     jacobian_fits = parameters * residuals * itemsize <= DENSE_BYTES
     if parameters <= QR_PARAMETERS and (chunked or jacobian_fits):
         return "qr", f"{parameters} parameters: small enough for the most exact solver"

@@ -111,7 +111,6 @@ class Descent:
         return tf.where(held, tf.zeros_like(state.x), tf.ones_like(state.x))
 
     def gradient_norm(self, state: State) -> Any:
-        """Return the largest element of the gradient, of parameters that may move: a scalar."""
         return tf.reduce_max(tf.abs(self.free(state) * state.at.gradient))
 
     def flat(self, state: State) -> Any:
@@ -185,7 +184,6 @@ class Descent:
         )
 
     def _step(self, state: State, free: Any) -> tuple[Any, Solve | None]:
-        """Return the damped step (n,), and a solver with its matrix, if there is one."""
         if isinstance(self.system, QrSystem) and isinstance(state.curvature, Curvature):
             return self.system.step_with(state.curvature, state.at, state.scale, state.damping, free)
         return self.system.step(state.x, state.at, state.scale, state.damping, free)
@@ -198,7 +196,6 @@ class Descent:
         return updated_curvature(state.curvature, trial.step, state.at.gradient, change, half_square, image, reduction)
 
     def _half_form(self, state: State, step: Any) -> Any:
-        """Return half of the quadratic form that the system minimizes, for a step (n,): a scalar."""
         half_square = self.system.half_square(state.x, state.at, step)
         return half_square + state.curvature.half_form(step) if isinstance(state.curvature, Curvature) else half_square
 

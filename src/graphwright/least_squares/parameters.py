@@ -24,12 +24,6 @@ class ParameterLayout:
         shapes: one per tensor, in the order of `tf.nest.flatten`.
         dtype: of all tensors.
         labels: one per tensor, such as `params['rate']`.
-
-    >>> layout, vector = flatten_parameters({"rate": 0.5, "heights": np.array([1.0, 2.0])})
-    >>> layout.size, vector.numpy().tolist(), layout.element_name(2)
-    (3, [1.0, 2.0, 0.5], "params['rate']")
-    >>> layout.pack(layout.split(vector))["rate"].numpy()
-    np.float64(0.5)
     """
 
     structure: Any
@@ -46,7 +40,6 @@ class ParameterLayout:
         return sum(self.sizes)
 
     def split(self, vector: Any) -> list[Any]:
-        """Return the tensors of a vector of all parameters."""
         parts = [vector] if len(self.shapes) == 1 else tf.split(vector, self.sizes)
         return [part if len(shape) == 1 else tf.reshape(part, shape) for part, shape in zip(parts, self.shapes, strict=True)]
 
@@ -54,7 +47,6 @@ class ParameterLayout:
         return tf.nest.pack_sequence_as(self.structure, list(leaves))
 
     def join(self, leaves: Sequence[Any]) -> Any:
-        """Return one vector of tensors shaped like the parameters."""
         return tf.concat([leaf if leaf.shape.rank == 1 else tf.reshape(leaf, [-1]) for leaf in leaves], axis=0)
 
     def element_name(self, index: int) -> str:

@@ -192,11 +192,7 @@ class LeastSquaresTensors(NamedTuple):
 
 
 def explain(status: Status, *, offset: float, iterations: int, flat: list[str]) -> str:
-    """Return the status in a sentence, with its figures.
-
-    >>> explain(Status.GRADIENT, offset=1.2e-12, iterations=9, flat=[])
-    'the gradient is zero to the tolerance: 1.2e-12 of the residuals lies in directions in which the model can move'
-    """
+    """Return the status in a sentence, with its figures."""
     share = f"{offset:.2g} of the residuals lies in directions in which the model can move"
     known = math.isfinite(offset)
     return {

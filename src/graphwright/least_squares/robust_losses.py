@@ -54,10 +54,6 @@ class RobustLoss:
         loss: `"linear"` (the square), `"huber"`, `"soft_l1"`, `"cauchy"`, `"arctan"`, or a function from `z = (f / scale)**2` to the loss,
             its first and its second derivative, elementwise.
         scale: residuals below it count as inliers, in the unit of the residuals.
-
-    >>> loss = RobustLoss("soft_l1", scale=2.0)
-    >>> round(float(loss.cost(tf.constant([0.0, 2.0], tf.float64))), 6)
-    1.656854
     """
 
     def __init__(self, loss: LossName | Rho = "linear", scale: float = 1.0) -> None:
@@ -69,7 +65,6 @@ class RobustLoss:
         self._scale = float(scale)
 
     def cost(self, residuals: Any) -> Any:
-        """Return half the sum of the loss over all residuals: a scalar."""
         if self._rho is None:
             return tf.nn.l2_loss(residuals)
         return 0.5 * self._scale**2 * tf.reduce_sum(self._evaluated(tf.square(residuals / self._scale))[0])

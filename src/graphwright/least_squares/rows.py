@@ -42,11 +42,9 @@ class Chunk(Linear):
         return vector if self._row_weights is None else self._row_weights * vector
 
     def along(self, direction: Any) -> Any:
-        """Return the weighted Jacobian times a vector (n,): (c,)."""
         return self.weighted(self.push(self._layout.split(direction)))
 
     def transposed(self, vector: Any) -> Any:
-        """Return the transposed weighted Jacobian times a vector (c,): (n,)."""
         return self._layout.join(self.pull(self.weighted(vector)))
 
 
@@ -62,14 +60,6 @@ class Rows:
             residuals followed by the shape of the parameter.
         cost: `cost(params, *data)`, a sum over samples, which replaces half the sum of squares.
         count: number of residuals, if known; otherwise the residuals are traced for it.
-
-    Example:
-        >>> from graphwright.least_squares.parameters import flatten_parameters
-        >>> layout, x = flatten_parameters(tf.constant([2.0, 1.0], tf.float64))
-        >>> t = tf.constant([0.0, 1.0, 2.0], tf.float64)
-        >>> rows = Rows(lambda p, t: p[0] * t + p[1], layout, data=(t,), chunk_size=2)
-        >>> rows.count, float(rows.cost(x)), rows.gradient_at(x).numpy().tolist()
-        (3, 17.5, [13.0, 9.0])
     """
 
     def __init__(
@@ -171,11 +161,9 @@ class Rows:
         return self.fold(x, add, tf.zeros_like(x))
 
     def gram_product(self, x: Any, vector: Any) -> Any:
-        """Return the Gram matrix of the weighted Jacobian times a vector (n,), without forming either."""
         return self._over_linear(x, lambda total, chunk: total + chunk.transposed(chunk.along(vector)), tf.zeros_like(x))
 
     def squared_norm_along(self, x: Any, vector: Any) -> Any:
-        """Return the squared length of the weighted Jacobian times a vector (n,): a scalar."""
         return self._over_linear(x, lambda total, chunk: total + tf.reduce_sum(tf.square(chunk.along(vector))), tf.zeros([], x.dtype))
 
     def random_column_products(self, x: Any, seed: Any, *, first: Any = 0, total: int | None = None) -> Any:
@@ -237,7 +225,6 @@ class Rows:
         return vectors[0] if len(vectors) == 1 else tf.concat(vectors, axis=0)
 
     def _parts(self, argument: str, result: Any) -> list[Any]:
-        """Return the tensors that a user's function returned, of the parameters' type."""
         parts = tf.nest.flatten(result)
         if not parts or any(part is None for part in parts):
             raise ArgumentError("nothing is returned", argument=argument, remedy="return a tensor, or a structure of tensors")
@@ -253,7 +240,6 @@ class Rows:
         return tensors
 
     def _linearize(self, leaves: list[Any], data: Sequence[Any]) -> tuple[Any, Any]:
-        """Return the residuals (c,) and the Jacobian (c, n) of these samples."""
         if self._jacobian is not None:
             return self._evaluate(leaves, data), self._users_jacobian(self._jacobian, leaves, data)
         if self.mode == "per_sample":
@@ -277,7 +263,6 @@ class Rows:
         return tf.concat([tf.reshape(part, [rows, -1]) for part in parts], axis=1)
 
     def _count_of(self, data: Sequence[Any]) -> int:
-        """Return the number of residuals of these samples, by tracing the function."""
         specs = [tf.TensorSpec(shape, self.layout.dtype) for shape in self.layout.shapes]
         shape_only = tf.function(self._evaluate, autograph=False)
         data_specs = tf.nest.map_structure(spec_of, tuple(data))
@@ -320,7 +305,6 @@ def spec_of(tensor: Any) -> Any:
 
 
 def _is_jacobian(shape: Any, rows: int, parameter: tuple[int, ...]) -> bool:
-    """Return whether a tensor of this shape can hold the derivatives of `rows` residuals by a parameter of that shape."""
     behind = len(shape) - len(parameter)
     return behind >= 0 and tuple(shape[behind:]) == parameter and math.prod(shape[:behind]) == rows
 

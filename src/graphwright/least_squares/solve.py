@@ -124,16 +124,12 @@ def least_squares(
 
 @dataclass(frozen=True)
 class _Compiled:
-    """A traced fit, the choices made while it was traced, and the exceptions that its callback raised."""
-
     run: Any
     choices: dict[str, Any]
     raised: list[Exception]
 
 
 class _Solution(NamedTuple):
-    """The outputs of the compiled fit: tensors, with the parameters as a vector, and further fields of a `LeastSquaresResult`."""
-
     tensors: LeastSquaresTensors
     free: Any
     factor: Any

@@ -47,7 +47,6 @@ class Status(enum.Enum):
 
     @property
     def code(self) -> int:
-        """The number inside the loop; 0 is running."""
         return 1 + list(Status).index(self)
 
     @staticmethod
@@ -70,12 +69,7 @@ class Tolerances:
 
 
 def tolerances_for(dtype: Any, gtol: float | None, xtol: float | None, ftol: float | None, max_iterations: int) -> Tolerances:
-    """Complete the tolerances by the resolution of the type.
-
-    >>> import tensorflow as tf
-    >>> tolerances_for(tf.float64, None, None, 1e-8, 100)
-    Tolerances(gradient=3.666852862501036e-11, step=3.666852862501036e-11, cost=1e-08, rounding=8.429369702178807e-08, max_iterations=100)
-    """
+    """Complete the tolerances by the resolution of the type."""
     for name, value in (("gtol", gtol), ("xtol", xtol), ("ftol", ftol)):
         if value is not None and not (is_finite(value) and value >= 0.0):
             raise ArgumentError(f"{name}={value!r}", argument=name, remedy="give a number of at least 0, or None for the default")

@@ -2,8 +2,7 @@
 
 TensorFlow computes and stores symmetric matrices whole, and its Cholesky kernel makes two copies beside the result. Here block i holds
 rows `a` to `b` up to column `b`, where its diagonal block ends: about half of the matrix, for half of the work of a sum of products. The
-Cholesky factor is computed block by block (left-looking; G. H. Golub, C. F. Van Loan: Matrix Computations, section 4.2.9), with temporaries
-of the size of a block of rows. A matrix of up to `SMALLEST_BLOCK` rows is one block.
+Cholesky factor is computed block by block (left-looking; G. H. Golub, C. F. Van Loan: Matrix Computations, section 4.2.9).
 """
 
 import importlib
@@ -28,11 +27,7 @@ class RootBlock(NamedTuple):
 
 
 def block_bounds(size: int) -> list[tuple[int, int]]:
-    """Return first row and end of each block of a matrix of `size` rows.
-
-    >>> block_bounds(3), block_bounds(1000)
-    ([(0, 3)], [(0, 334), (334, 668), (668, 1000)])
-    """
+    """Return first row and end of each block of a matrix of `size` rows."""
     count = min(MOST_BLOCKS, -(-size // SMALLEST_BLOCK))
     rows = -(-size // count)
     return [(first, min(first + rows, size)) for first in range(0, size, rows)]
@@ -44,11 +39,7 @@ def zero_blocks(size: int, dtype: Any) -> Blocks:
 
 
 def plus_products(blocks: Blocks, matrix: Any) -> Blocks:
-    """Return A + M'M for a matrix M (m, n).
-
-    >>> plus_products(zero_blocks(2, tf.float32), tf.constant([[1.0, 2.0]]))[0].numpy().tolist()
-    [[1.0, 2.0], [2.0, 4.0]]
-    """
+    """Return A + M'M for a matrix M (m, n)."""
     sums: list[Any] = []
     for block, (first, end) in _with_bounds(blocks):
         with tf.control_dependencies(sums[-1:]):  # or the executor would copy the columns for all blocks at once
@@ -62,12 +53,7 @@ def diagonal(blocks: Blocks) -> Any:
 
 
 def quadratic_form(blocks: Blocks, vector: Any) -> Any:
-    """Return v'Av, a scalar.
-
-    >>> blocks = plus_products(zero_blocks(2, tf.float32), tf.constant([[1.0, 2.0]]))
-    >>> float(quadratic_form(blocks, tf.constant([1.0, 1.0])))
-    9.0
-    """
+    """Return v'Av, a scalar."""
     parts: list[Any] = []
     for block, (first, end) in _with_bounds(blocks):
         here = vector[first:end]
@@ -100,7 +86,6 @@ def cholesky(blocks: Blocks, scale: Any, shift: Any) -> tuple[RootBlock, ...]:
 
 
 def _left_of_diagonal(block: Any, roots: Sequence[RootBlock]) -> Any | None:
-    """Return the root of a block of rows left of the diagonal, from the rows above."""
     left: Any | None = None
     first = 0
     for above in roots:
@@ -115,12 +100,7 @@ def _left_of_diagonal(block: Any, roots: Sequence[RootBlock]) -> Any | None:
 
 
 def cholesky_solve(roots: Sequence[RootBlock], vector: Any) -> Any:
-    """Return the x (n,) with L L' x = b, for the root L of `cholesky`.
-
-    >>> blocks = plus_products(zero_blocks(2, tf.float32), tf.constant([[1.0, 2.0], [0.0, 1.0]]))
-    >>> cholesky_solve(cholesky(blocks, tf.ones([2]), tf.constant(0.0)), tf.constant([3.0, 7.0])).numpy().round(4).tolist()
-    [1.0, 1.0]
-    """
+    """Return the x (n,) with L L' x = b, for the root L of `cholesky`."""
     solved: list[Any] = []
     first = 0
     for root in roots:

@@ -7,7 +7,6 @@ from typing import Any
 
 from graphwright.analyze.cost import TaskMap
 from graphwright.analyze.loops import LoopCosts
-from graphwright.analyze.workspace import onednn_enabled
 from graphwright.errors import ArgumentError, GraphError, GraphwrightError, in_words
 from graphwright.ir.garbage_collection import garbage_collection_paused
 from graphwright.ir.traits.control_flow import SWITCHES
@@ -31,6 +30,7 @@ from graphwright.memory.planning import (
 from graphwright.memory.request import Request
 from graphwright.memory.search import Search, reach_of_parts, reused_schedule
 from graphwright.memory.verbs import ON_ONE_DEVICE, WITH_COPIES, Candidate, Verb, priced_beside, refuse_verbs
+from graphwright.ops.machine import onednn_enabled
 from graphwright.plan.copies import most_copied_bytes
 from graphwright.plan.model import CostGraph, Schedule, Solution
 from graphwright.plan.simulate import simulate
@@ -457,7 +457,7 @@ def _curve(costs: CostGraph, solution: Solution, original_bytes: int, points: in
     """Return peak and overhead for budgets between the unmodified peak and the plan, by falling peak."""
     step = (original_bytes - solution.peak_bytes) / (points + 1)
     budgets = [round(original_bytes - step * k) for k in range(1, points + 1)] if points else []
-    solutions = curve(costs, budgets=budgets, time_limit_s=time_limit_s) if step >= 1 and budgets else ()
+    solutions = curve(costs, budgets, time_limit_s=time_limit_s) if step >= 1 and budgets else ()
     between = [CurvePoint(s.peak_bytes, s.overhead) for s in solutions if s.status != "infeasible" and s.overhead <= solution.overhead]
     ends = [CurvePoint(original_bytes, 0.0), CurvePoint(solution.peak_bytes, solution.overhead)]
     merged = {p.peak_bytes: p for p in [*between, *ends]}

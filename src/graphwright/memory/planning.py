@@ -9,12 +9,12 @@ from graphwright.analyze.cost import TaskMap, build_cost_graph
 from graphwright.analyze.device_models import DeviceModel
 from graphwright.analyze.layers import Layers, find_layers, in_layer
 from graphwright.analyze.loops import LoopCosts
-from graphwright.analyze.onednn_workspace import onednn_workspace_bytes
 from graphwright.analyze.time_model import estimated_time_s
-from graphwright.analyze.workspace import onednn_enabled, workspace_bytes
 from graphwright.errors import InfeasibleError
 from graphwright.memory.offload import Offload, tie_files
 from graphwright.memory.verbs import Candidate
+from graphwright.ops.machine import onednn_enabled
+from graphwright.ops.scratch import scratch_bytes
 from graphwright.plan.copies import copied_buffers
 from graphwright.plan.model import CostGraph, LowerBound, Schedule, Solution, Waits
 from graphwright.plan.relaxed_order import relax
@@ -65,7 +65,7 @@ def map_tasks(flat: FlatStep, device: DeviceModel | None = None) -> TaskMap:
         time_of = partial(estimated_time_s, rates=device.rates)
         return build_cost_graph(flat.graph, flat.purity, time_of, workspace_of=lambda _: 0, loops=flat.loops)
     on_gpu = bool(import_tensorflow().config.get_visible_devices("GPU"))
-    workspace_of = onednn_workspace_bytes if on_gpu else workspace_bytes
+    workspace_of = partial(scratch_bytes, on_gpu=on_gpu)
     return build_cost_graph(flat.graph, flat.purity, estimated_time_s, workspace_of=workspace_of, loops=flat.loops)
 
 

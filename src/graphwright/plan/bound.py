@@ -10,7 +10,8 @@ history
 
 import heapq
 
-from graphwright.plan.model import CostGraph, LowerBound
+from graphwright.plan.model import CostGraph, LowerBound, Task
+from graphwright.plan.simulate import taken_over
 
 SETS = 2_500  # sets looked at for one task
 TASKS = 6  # tasks whose history is searched
@@ -20,21 +21,15 @@ def lower_bound(graph: CostGraph) -> LowerBound:
     """Return the bytes that every schedule needs at some step, resident bytes included.
 
     In-place pairs are credited wherever they could apply.
-
-    >>> from graphwright.plan.model import Buffer, Task
-    >>> graph = CostGraph((Task("a", 1, (), (0,)), Task("b", 2, (0,), (1,))), (Buffer("x", 4, 0), Buffer("y", 2, 1)), (0, 1))
-    >>> lower_bound(graph).nbytes
-    6
     """
     tasks, buffers = graph.tasks, graph.buffers
     always = graph.resident_bytes + sum(buffer.nbytes for buffer in buffers if buffer.kept and buffer.producer is None)
     counted = [not (buffer.kept and buffer.producer is None) for buffer in buffers]
-    nothing: frozenset[int] = frozenset()
-    rank = {index: place for place, index in enumerate(graph.order)}
-    alone = [(always + _need(graph, index, nothing, 0, counted), -rank[index], index) for index in range(len(tasks))]
     end = graph.resident_bytes + sum(buffer.nbytes for buffer in buffers if buffer.kept)
-    if not alone:
-        return LowerBound(end, -1, "what is resident from start to end alone needs this much")
+    if not tasks:
+        return LowerBound(graph.resident_bytes, -1, "what is resident from start to end alone needs this much")
+    rank = {index: place for place, index in enumerate(graph.order)}
+    alone = [(always + _need(graph, task, frozenset(), 0, counted), -rank[index], index) for index, task in enumerate(tasks)]
     best, _, best_task = max(alone)
     reason = f"{tasks[best_task].name} alone needs this much"
     if end > best:
@@ -47,41 +42,33 @@ def lower_bound(graph: CostGraph) -> LowerBound:
     return LowerBound(best, best_task, reason)
 
 
-def _need(graph: CostGraph, index: int, others: frozenset[int], held: int, counted: list[bool]) -> int:
+def _need(graph: CostGraph, task: Task, others: frozenset[int], held: int, counted: list[bool]) -> int:
     """Return the bytes while a task runs with `others`, of `held` bytes, live throughout, less those that are always live."""
-    task, buffers = graph.tasks[index], graph.buffers
     own = {*task.inputs, *task.outputs} - others
-    here = task.workspace_bytes + held + sum(buffers[number].nbytes for number in own if counted[number])
-    taken: set[int] = set()
-    for number, output in task.in_place:
-        source = buffers[number]
-        if number in others or number in taken or output in taken or source.kept or source.producer is None:
-            continue
-        if source.nbytes >= buffers[output].nbytes:
-            taken |= {number, output}
-            here -= buffers[output].nbytes
-    return here
+    here = task.workspace_bytes + held + sum(graph.buffers[number].nbytes for number in own if counted[number])
+    return here - sum(graph.buffers[output].nbytes for _, output in taken_over(graph, task, own))
 
 
 def _history(graph: CostGraph, index: int, need: int, counted: list[bool]) -> int:
     """Return a bound from the making of a task's inputs, at least `need`."""
-    buffers = graph.buffers
-    start = frozenset(number for number in graph.tasks[index].inputs if counted[number])
-    nbytes = [buffer.nbytes for buffer in buffers]
+    tasks = graph.tasks
+    nbytes = [buffer.nbytes for buffer in graph.buffers]
+    start = frozenset(number for number in tasks[index].inputs if counted[number])
     heap: list[tuple[int, int, frozenset[int], int]] = [(need, 0, start, sum(nbytes[number] for number in start))]
-    seen: set[frozenset[int]] = {start}
-    while heap:
+    least = {start: need}  # by set, over the paths to it so far
+    pushes = 0
+    while True:
         so_far, _, live, size = heapq.heappop(heap)
-        producers = sorted({producer for number in live if (producer := buffers[number].producer) is not None})
-        if not producers or len(seen) >= SETS:
+        producers = sorted({producer for number in live if (producer := graph.buffers[number].producer) is not None})
+        if not producers or pushes >= SETS:
             return so_far
-        for producer in producers:
-            outputs = live.intersection(graph.tasks[producer].outputs)
+        for task in (task for producer in producers for task in (tasks[producer], tasks[producer].again) if task is not None):
+            outputs = live.intersection(task.outputs)
             others = live - outputs
-            before = others.union(number for number in graph.tasks[producer].inputs if counted[number])
-            if before not in seen:
-                seen.add(before)
-                held = size - sum(nbytes[number] for number in outputs)
-                here = max(so_far, _need(graph, producer, others, held, counted))
-                heapq.heappush(heap, (here, len(seen), before, held + sum(nbytes[number] for number in before - others)))
-    return need
+            before = others.union(number for number in task.inputs if counted[number])
+            held = size - sum(nbytes[number] for number in outputs)
+            here = max(so_far, _need(graph, task, others, held, counted))
+            if here < least.get(before, here + 1):
+                least[before] = here
+                pushes += 1
+                heapq.heappush(heap, (here, pushes, before, held + sum(nbytes[number] for number in before - others)))

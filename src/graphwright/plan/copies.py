@@ -27,6 +27,7 @@ class Copy:
 
 Copies = Mapping[int, Copy]
 """By buffer. Of a task, one output at most."""
+_DROPPED = -1
 
 
 def cheaper_than_running_again(graph: CostGraph, prices: Copies, *, with_inputs: bool = True) -> dict[int, Copy]:
@@ -92,16 +93,7 @@ def apart(graph: CostGraph, copies: Copies) -> CostGraph:
 
 
 def together(graph: CostGraph, copies: Copies, schedule: Schedule, budget_bytes: int) -> tuple[CostGraph, Schedule]:
-    """Convert a schedule of the graph `apart` to the original graph, without reads that the budget does not need.
-
-    >>> tasks = (Task("a", 5, (), (0,)), Task("b", 1, (0,), (1,)), Task("c", 1, (1,), (2,)), Task("d", 1, (0, 2), ()))
-    >>> graph = CostGraph(tasks, (Buffer("x", 4, 0), Buffer("y", 1, 1), Buffer("z", 5, 2)), (0, 1, 2, 3))
-    >>> copied, schedule = together(graph, {0: Copy(2, 1)}, Schedule((0, 4, 1, 2, 4, 3)), 9)
-    >>> schedule.steps, copied.tasks[0].time, copied.tasks[0].again.time
-    ((0, 1, 2, 0, 3), 7, 1)
-    >>> together(graph, {0: Copy(2, 1)}, Schedule((0, 4, 1, 2, 4, 3)), 10)[1].steps
-    (0, 1, 2, 3)
-    """
+    """Convert a schedule of the graph `apart` to the original graph, without reads that the budget does not need."""
     count = len(graph.tasks)
     of_reader = {count + k: b for k, b in enumerate(copies)}
     steps: list[int] = []
@@ -115,17 +107,13 @@ def together(graph: CostGraph, copies: Copies, schedule: Schedule, budget_bytes:
             steps.append(maker)
     copied = _copied(graph, copies, steps)
     peak = max(simulate_unchecked(copied, steps))
-    makers, seen, again = {graph.buffers[b].producer: copy for b, copy in copies.items()}, set[int](), list[int]()
-    for k, t in enumerate(steps):
-        if t in makers and t in seen:
-            again.append(k)
-        seen.add(t)
-    for k in sorted(again, key=lambda k: -makers[steps[k]].read_s):
-        without = [*steps[:k], -1, *steps[k + 1 :]]
-        shorter = [t for t in without if t >= 0]
-        if max(simulate_unchecked(copied, shorter)) <= max(budget_bytes, peak):
+    makers = {graph.buffers[b].producer: copy for b, copy in copies.items()}
+    repeats = [k for k, t in enumerate(steps) if t in makers and t in steps[:k]]
+    for k in sorted(repeats, key=lambda k: -makers[steps[k]].read_s):
+        without = [*steps[:k], _DROPPED, *steps[k + 1 :]]
+        if max(simulate_unchecked(copied, [t for t in without if t != _DROPPED])) <= max(budget_bytes, peak):
             steps = without
-    steps = [t for t in steps if t >= 0]
+    steps = [t for t in steps if t != _DROPPED]
     return _copied(graph, copies, steps), Schedule(tuple(steps))
 
 
@@ -135,12 +123,7 @@ def copied_buffers(graph: CostGraph) -> list[int]:
 
 
 def most_copied_bytes(graph: CostGraph, schedule: Schedule) -> int:
-    """Return the largest bytes of copies at any time, each from its write to its last read.
-
-    >>> tasks = (Task("a", 5, (), (0,), again=Task("a", 1, (), (0,))), Task("b", 1, (0,), (1,)), Task("c", 1, (0, 1), ()))
-    >>> most_copied_bytes(CostGraph(tasks, (Buffer("x", 4, 0), Buffer("y", 1, 1)), (0, 1, 2)), Schedule((0, 1, 0, 2)))
-    4
-    """
+    """Return the largest bytes of copies at any time, each from its write to its last read."""
     first: dict[int, int] = {}
     last: dict[int, int] = {}
     for k, t in enumerate(schedule.steps):

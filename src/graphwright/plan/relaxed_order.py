@@ -1,15 +1,13 @@
 """Which steps of a schedule may overlap within its memory.
 
 A chain, in which each step waits for the one before it, keeps the peak of the schedule, but prevents every overlap of kernels. It is enough
-that a step waits for those who leave it the bytes that it needs.
+that a step waits for the steps that leave it the bytes that it needs.
 
-So the free bytes of the budget are passed along the schedule. A step takes as many as its outputs and workspace need, and waits for their
-last holders: the step whose workspace they were, or the producer and all readers of a version of a buffer. No two steps hold the same byte
-at the same time, whatever the executor's order, so no order exceeds the budget. In the order of the schedule no more bytes are held than
-its peak, so there are always enough; if an output has to overwrite an input for that, the step waits for all other readers of the input.
-Each step waits for earlier ones only, so there is no deadlock.
-
-The bytes that have been free for longest are taken first: their holders have most likely finished.
+So the free bytes of the budget are passed along the schedule, those that have been free for longest first. A step takes as many as its
+outputs and workspace need, and waits for their last holders: the step whose workspace they were, or the producer and all readers of a
+version of a buffer. No two steps hold the same byte at the same time, so no order of the executor exceeds the budget. In the order of the
+schedule there are always enough; if an output has to overwrite an input for that, the step waits for all other readers of the input. Each
+step waits for earlier ones only, so there is no deadlock.
 """
 
 from collections import deque
@@ -23,12 +21,6 @@ def relax(graph: CostGraph, schedule: Schedule, budget_bytes: int) -> tuple[Wait
     """Return per step the groups of steps that must finish before it starts, besides producers of its inputs, to keep the budget.
 
     A step that overwrites a variable also waits for its earlier readers, and a repeat waits for what its first execution waited for.
-
-    >>> from graphwright.plan.model import Buffer, Task
-    >>> tasks = (Task("a", 1, (), (0,)), Task("b", 1, (), (1,)), Task("c", 1, (), (2,)))
-    >>> graph = CostGraph(tasks, (Buffer("x", 4, 0), Buffer("y", 4, 1), Buffer("z", 4, 2, kept=True)), (0, 1, 2))
-    >>> relax(graph, Schedule((0, 1, 2)), 8), relax(graph, Schedule((0, 1, 2)), 4)
-    (((), (), ((0,),)), ((), ((0,),), ((1,),)))
     """
     buffers = graph.buffers
     ending: dict[int, list[Version]] = {}
@@ -55,8 +47,6 @@ def relax(graph: CostGraph, schedule: Schedule, budget_bytes: int) -> tuple[Wait
 
 
 class _Free:
-    """The free bytes, those free for longest first."""
-
     def __init__(self, nbytes: int) -> None:
         self.nbytes = nbytes
         self._queue: deque[tuple[int, tuple[int, ...]]] = deque([(nbytes, ())])
@@ -67,7 +57,6 @@ class _Free:
             self._queue.append((nbytes, held_by))
 
     def take(self, nbytes: int) -> Iterator[tuple[int, ...]]:
-        """Yield the last holders of the bytes taken."""
         self.nbytes -= nbytes
         while nbytes > 0:
             there, held_by = self._queue.popleft()
@@ -78,7 +67,6 @@ class _Free:
 
 
 def _dependencies(graph: CostGraph, schedule: Schedule) -> list[Waits]:
-    """Return per step the steps that must precede it, besides producers of its inputs."""
     begun: dict[int, int] = {}
     uses: dict[int, list[int]] = {}
     killed: dict[int, list[int]] = {}

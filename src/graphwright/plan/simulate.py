@@ -40,14 +40,7 @@ class Versions:
 
 
 def executed(graph: CostGraph, steps: Sequence[int]) -> Sequence[Task]:
-    """Return the task that each step executes: its own, or `again` for a repeat of a copied one.
-
-    >>> from graphwright.plan.model import Buffer
-    >>> made = Task("a", 3, (), (0,), again=Task("a", 1, (), (0,)))
-    >>> graph = CostGraph((made, Task("b", 1, (0,), ())), (Buffer("x", 4, 0),), (0, 1))
-    >>> [task.time for task in executed(graph, (0, 1, 0, 1))]
-    [3, 1, 1, 1]
-    """
+    """Return the task that each step executes: its own, or `again` for a repeat of a copied one."""
     tasks = graph.tasks
     executed_tasks = [tasks[index] for index in steps]
     if not any(map(_AGAIN, executed_tasks)):  # as in the graphs of all solvers, who ask for this more often than anybody
@@ -66,15 +59,6 @@ def check(graph: CostGraph, schedule: Schedule) -> None:
 
     Every task runs at least once; only recomputable tasks run again; inputs are made before they are read; the first runs of `after` come
     first; nothing reads or remakes a killed buffer after its killer.
-
-    >>> from graphwright.plan.model import Buffer, Task
-    >>> graph = CostGraph((Task("a", 1, (), (0,)), Task("b", 1, (0,), ())), (Buffer("x", 4, 0),), (0, 1))
-    >>> check(graph, Schedule((0, 1)))
-    >>> check(graph, Schedule((1, 0)))
-    Traceback (most recent call last):
-        ...
-    graphwright.plan.simulate.ScheduleError: task 'b' reads buffer 'x' before it is made
-      where: step 0 of the schedule
     """
     tasks, buffers = graph.tasks, graph.buffers
     first: dict[int, int] = {}
@@ -199,11 +183,6 @@ def versions(graph: CostGraph, schedule: Schedule) -> Versions:
     """Return the life of every version of every buffer, by buffer and then by start; raise `ScheduleError` if the schedule is not allowed.
 
     A buffer that is present from the start, not kept and never read has no version.
-
-    >>> from graphwright.plan.model import Buffer, Task
-    >>> graph = CostGraph((Task("a", 1, (), (0,)), Task("b", 2, (0,), ())), (Buffer("x", 4, 0),), (0, 1))
-    >>> versions(graph, Schedule((0, 1, 0))).versions
-    (Version(buffer=0, start=0, end=1, reads=(1,)), Version(buffer=0, start=2, end=2, reads=()))
     """
     check(graph, schedule)
     lives: list[list[tuple[int, list[int]]]] = [[] for _ in graph.buffers]

@@ -85,13 +85,7 @@ def minimum_within(
 
 
 def drop_useless_repeats(graph: CostGraph, schedule: Schedule) -> Schedule:
-    """Return the schedule without the repeats that its peak does not need, dropping the slowest ones first.
-
-    >>> from graphwright.plan.model import Buffer, Task
-    >>> graph = CostGraph((Task("a", 1, (), (0,)), Task("b", 2, (0,), (1,))), (Buffer("x", 4, 0), Buffer("y", 2, 1)), (0, 1))
-    >>> drop_useless_repeats(graph, Schedule((0, 0, 1))).steps
-    (0, 1)
-    """
+    """Return the schedule without the repeats that its peak does not need, dropping the slowest ones first."""
     peak = simulate(graph, schedule).peak_bytes
     place = {task: k for k, task in enumerate(graph.order)}
     draft = Draft(Problem(canonical(graph)), [place[task] for task in schedule.steps], peak)
@@ -99,42 +93,24 @@ def drop_useless_repeats(graph: CostGraph, schedule: Schedule) -> Schedule:
     return Schedule(tuple(graph.order[k] for k in draft.steps()))
 
 
-def curve(
-    graph: CostGraph,
-    *,
-    budgets: Sequence[int] | None = None,
-    points: int = 8,
-    time_limit_s: float = 10.0,
-    progress: Progress | None = None,
-) -> tuple[Solution, ...]:
-    """Return solutions for several budgets by falling peak, each cheaper than those that follow.
+def curve(graph: CostGraph, budgets: Sequence[int], *, time_limit_s: float = 10.0) -> tuple[Solution, ...]:
+    """Return solutions for several budgets in bytes by falling peak, each cheaper than those that follow.
 
-    Raises `ArgumentError` if a budget, the number of points or the time limit is not positive, `GraphError` if parts of the graph do not
-    fit together.
+    Raises `ArgumentError` if a budget or the time limit is not positive, `GraphError` if parts of the graph do not fit together.
 
     Args:
-        budgets: in bytes; by default `points` budgets from the peak of the original order down to the lower bound.
         time_limit_s: seconds of this thread's processor time for all of them together; see `solve`.
     """
-    if points <= 0:
-        raise ArgumentError(f"{points} points", argument="points", remedy="give a positive number")
-    for budget in (1,) if budgets is None else budgets:
+    for budget in budgets:
         _check_arguments(budget, time_limit_s)
     deadline = now() + time_limit_s
     asked = _Asked(graph, None, time_limit_s)
-    if budgets is None:
-        top = simulate(graph, Schedule(graph.order)).peak_bytes
-        budgets = [top - (top - asked.bound.nbytes) * place // max(1, points - 1) for place in range(points)]
     solutions: list[Solution] = []
     ordered = sorted(set(budgets), reverse=True)
     for place, budget in enumerate(ordered):
-        if progress is not None:
-            progress(place / len(ordered), f"budget {place + 1} of {len(ordered)}")
         share = max(0.0, deadline - now()) / (len(ordered) - place)
         asked.started = clock.perf_counter()
         solutions.append(asked.answer(budget, 0, now() + share))
-    if progress is not None:
-        progress(1.0, "curve done")
     front: list[Solution] = []
     for solution in sorted(solutions, key=lambda item: (item.peak_bytes, item.time)):
         if not front or solution.time < front[-1].time:
@@ -164,8 +140,6 @@ def _check_arguments(budget_bytes: int, time_limit_s: float) -> None:
 
 
 class _Asked:
-    """A graph with its bound, its solvers, and the start of the search."""
-
     def __init__(
         self, graph: CostGraph, progress: Progress | None, time_limit_s: float = float("inf"), longest_s: float | None = None
     ) -> None:

@@ -29,13 +29,6 @@ def least_time(graph: CostGraph, budget_bytes: int) -> float:
     """Return a lower bound on the time of every schedule within the budget, in the graph's unit.
 
     It does not say whether there is such a schedule.
-
-    >>> from graphwright.plan.model import Buffer, Task
-    >>> buffers = (Buffer("a", 4, 0), Buffer("b", 1, 1), Buffer("c", 4, 2), Buffer("d", 1, 3))
-    >>> tasks = (Task("a", 2, (), (0,)), Task("b", 1, (0,), (1,)), Task("c", 1, (1,), (2,)), Task("d", 1, (0, 2), (3,)))
-    >>> graph = CostGraph(tasks, buffers, (0, 1, 2, 3))
-    >>> least_time(graph, 9), round(least_time(graph, 8), 2)
-    (5, 5.5)
     """
     problem = Problem(graph)
     order_bytes = simulate(graph, Schedule(graph.order)).step_bytes
@@ -53,7 +46,6 @@ def least_time(graph: CostGraph, budget_bytes: int) -> float:
 
 
 def _extra(problem: Problem, task: int, before: list[list[int]], after: list[list[int]], budget_bytes: int) -> float:
-    """Return a lower bound on the extra time around the first run of one task."""
     earlier = np.array(sorted(_reached(task, before) - {task}), dtype=np.int64)
     later = _reached(task, after)
     taken_over = {output for _, output in problem.in_place[task]}
@@ -80,7 +72,6 @@ def _extra(problem: Problem, task: int, before: list[list[int]], after: list[lis
     columns = np.array([*(sink for _ in again), *(maker for _, maker in waits), *(sink for _ in once), *(to for _, to in links), *needed])
 
     def cut(price: float) -> tuple[float, float]:
-        """Return the bound at a price, and the live bytes."""
         costs = np.concatenate([time, price * nbytes])
         scale = LARGEST / max(float(costs.max(initial=0.0)), 1e-300)
         capacities = np.full(len(rows), ENDLESS, dtype=np.int32)

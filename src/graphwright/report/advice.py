@@ -24,12 +24,8 @@ class Suggestion:
     """One remedy.
 
     Attributes:
-        what: the change in words.
-        peak_bytes: predicted, resident bytes included.
+        peak_bytes: predicted, resident bytes included; the upper end, where it is a range.
         time: predicted time of one example, as a share of its time in the unmodified step; nan if unknown.
-        fits: whether the peak is within the memory.
-        results: the effect on the results of the step.
-        call: the code in Python.
         command: the shell command; "" for none.
         make: returns the suggested step and example arguments, as `graphwright.measure` takes them.
     """
@@ -46,7 +42,10 @@ class Suggestion:
 
     def fits_words(self, memory_bytes: int) -> str:
         """Say whether its peak is within the memory, and how narrowly."""
-        return fits_text(self.peak_bytes, memory_bytes)
+        spare = memory_bytes - self.peak_bytes
+        if spare < 0:
+            return "does not fit by itself"
+        return "fits" if spare > _NARROW * memory_bytes else f"fits with {format_bytes(spare)} to spare"
 
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "make": None}  # it holds the step
@@ -65,13 +64,10 @@ class Advice(Printed):
     """Remedies for a step that needs too much memory. Returned by `graphwright.advise`.
 
     Attributes:
-        feeds: shape by argument.
-        memory_bytes: the available memory.
         peak_bytes: predicted for the unmodified step.
         suggestions: those that fit first, then by time, then by the change of the results.
-        lint: likely mistakes.
         left_out: remedies that were not tried or cannot be applied, and why.
-        how: by figure, its origin.
+        high_bytes: the upper end of the predicted range; 0 if there is no range.
     """
 
     name: str
@@ -82,16 +78,19 @@ class Advice(Printed):
     lint: tuple[Finding, ...] = ()
     left_out: Mapping[str, str] = field(default_factory=dict[str, str])
     how: Mapping[str, str] = field(default_factory=dict[str, str])
+    high_bytes: int = 0
 
     @property
     def fits(self) -> bool:
-        """Whether the unmodified step fits."""
-        return self.peak_bytes <= self.memory_bytes
+        """Whether the upper end of the predicted range of the unmodified step fits."""
+        return max(self.peak_bytes, self.high_bytes) <= self.memory_bytes
 
     @property
     def verdict(self) -> str:
         """One sentence: whether it fits, and the first choice."""
         need, have = format_bytes(self.peak_bytes), format_bytes(self.memory_bytes)
+        if self.high_bytes > self.peak_bytes:
+            need += f", up to {format_bytes(self.high_bytes)} (upper end of the predicted range)"
         if self.fits:
             return f"fits as it is: needs {need}, you have {have}."
         fitting = [s for s in self.suggestions if s.fits]
@@ -131,18 +130,6 @@ def ranked(suggestions: list[Suggestion]) -> tuple[Suggestion, ...]:
         return not s.fits, 0 if s.fits else s.peak_bytes, math.floor(10 * max(time - 1, 0.0)), _BY_RESULTS.index(s.kind), s.peak_bytes
 
     return tuple(sorted(suggestions, key=rank))
-
-
-def fits_text(peak_bytes: int, memory_bytes: int) -> str:
-    """Say whether a peak is within the memory, and how narrowly.
-
-    >>> fits_text(50 << 20, 100 << 20), fits_text(99 << 20, 100 << 20), fits_text(2 << 20, 1 << 20)
-    ('fits', 'fits with 1.00 MiB to spare', 'does not fit by itself')
-    """
-    spare = memory_bytes - peak_bytes
-    if spare < 0:
-        return "does not fit by itself"
-    return "fits" if spare > _NARROW * memory_bytes else f"fits with {format_bytes(spare)} to spare"
 
 
 def price_words(suggestion: Suggestion) -> str:
@@ -193,11 +180,7 @@ def _first_screen(advice: Advice) -> list[Block]:
 
 
 def _after(first: str, call: str) -> str:
-    """Leave out the words that a call shares with the call above it.
-
-    >>> _after('gw.optimize_memory(step, "1GiB")', 'gw.optimize_memory(step, "1GiB", allow="all")')
-    '..., allow="all")'
-    """
+    """Leave out the words that a call shares with the call above it."""
     return f"...{call.removeprefix(first[:-1])}" if first and call.startswith(first[:-1]) else call
 
 

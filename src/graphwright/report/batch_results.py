@@ -27,13 +27,10 @@ class MaxBatch(Printed):
     Attributes:
         feeds: shape by argument; None for the batch size.
         batch: the answer, measured if that was requested, else predicted; 0 if no batch fits, None if every batch does.
-        predicted_batch: the largest batch whose predicted peak is within the budget.
+        predicted_batch: the largest batch for which the upper end of the predicted range is within the budget.
         peak_bytes: predicted at `batch`.
-        next_peak_bytes: predicted with one example more.
-        order: the order of execution of the prediction.
         predicted: the predicted peak at `batch`, at one more, and at the measured sizes.
-        measured: by batch size.
-        how: by figure, its origin.
+        predicted_high: the upper ends of the ranges of `predicted`.
     """
 
     name: str
@@ -47,6 +44,7 @@ class MaxBatch(Printed):
     predicted: Mapping[int, int]
     measured: tuple[MeasuredBatch, ...]
     how: Mapping[str, str]
+    predicted_high: Mapping[int, int]
 
     @property
     def is_confirmed(self) -> bool:
@@ -70,13 +68,14 @@ class MaxBatch(Printed):
         return Sheet(_verdict(self), first, (), list(self.how.items()))
 
 
-_Row = tuple[int, str, str, str, bool]
+_Row = tuple[int, str, str, str, str, bool]
 _COLUMNS: Sequence[Column[_Row]] = (
     Column("batch", lambda row: row[0], kind="name"),
     Column("predicted peak", lambda row: row[1]),
-    Column("measured peak", lambda row: row[2]),
-    Column("budget", lambda row: row[3]),
-    Column("fits", lambda row: "yes" if row[4] else "no"),
+    Column("up to", lambda row: row[2]),
+    Column("measured peak", lambda row: row[3]),
+    Column("budget", lambda row: row[4]),
+    Column("fits", lambda row: "yes" if row[5] else "no"),
 )
 
 
@@ -86,7 +85,7 @@ def _verdict(answer: MaxBatch) -> str:
         return f"{name}: every batch size fits {budget}; the predicted peak does not grow with it."
     text = f"{name}: " + (f"a batch of {answer.batch:,} is the largest that fits {budget}" if answer.batch else f"no batch fits {budget}")
     if not answer.measured:
-        return f"{text} (predicted, not measured)."
+        return f"{text} (upper end of the predicted range, not measured)."
     if not answer.is_confirmed:
         return f"{text}; the measurements are inconclusive."
     if answer.is_corrected:
@@ -95,10 +94,12 @@ def _verdict(answer: MaxBatch) -> str:
 
 
 def _row(answer: MaxBatch, batch: int) -> _Row:
-    predicted = answer.predicted[batch]
+    predicted, high = answer.predicted[batch], answer.predicted_high[batch]
     measured = next((m for m in answer.measured if m.batch == batch), None)
-    decisive = measured.peak_bytes if measured is not None and measured.peak_bytes is not None else predicted
+    decisive = measured.peak_bytes if measured is not None and measured.peak_bytes is not None else high
     peak, budget = format_bytes_apart(decisive, answer.budget_bytes)
+    up_to = format_bytes(high) if high > predicted else ""
     if measured is None:
-        return batch, peak, "", budget, predicted <= answer.budget_bytes
-    return batch, format_bytes(predicted), "killed" if measured.peak_bytes is None else peak, budget, measured.fits
+        own, up_to = (format_bytes(predicted), peak) if up_to else (peak, "")
+        return batch, own, up_to, "", budget, high <= answer.budget_bytes
+    return batch, format_bytes(predicted), up_to, "killed" if measured.peak_bytes is None else peak, budget, measured.fits

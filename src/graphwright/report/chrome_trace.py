@@ -23,22 +23,11 @@ _COLORS: Mapping[Direction, str] = {
 }
 """Names of colors that chrome://tracing knows; Perfetto makes colors of its own from the names of slices."""
 
-_UNKNOWN_THREAD = "thread not known"
-_STEP_TRACK = 1
-_FIRST_TID = 1001  # a thread with the number of its process is taken for its main thread
+_STEP = (1, 1000)  # process and thread; a thread with the number of its process is taken for its main thread
 
 
 def write_chrome_trace(profile: StepProfile, path: str | Path, *, flows: bool = False) -> Path:
-    """Write the trace as JSON; replace an existing file; return the path.
-
-    Args:
-        profile: the measured step.
-        path: usually ends in `.json`.
-        flows: whether to draw arrows from producers to consumers, which are slow to display for large steps.
-
-    Raises:
-        ArgumentError: the path is a folder, or its folder does not exist.
-    """
+    """Write the trace as JSON, with `flows` as arrows from producers to consumers; replace an existing file; return the path."""
     target = Path(path)
     with file_for_user(target) as stream:
         stream.write('{"displayTimeUnit": "ns", "otherData": ')
@@ -51,90 +40,52 @@ def write_chrome_trace(profile: StepProfile, path: str | Path, *, flows: bool = 
 
 
 def trace_events(profile: StepProfile, *, flows: bool = False) -> Iterator[dict[str, object]]:
-    """Yield the events of the trace. Times are in microseconds from the start of the step.
-
-    >>> run = OpRun("net/a", "MatMul", "CPU:0", "thread 1", 2_000, 5_500)
-    >>> events = list(trace_events(StepProfile("step", (run,), (), 5.5e-6)))
-    >>> [(e["name"], e["ts"], e["dur"]) for e in events if e["ph"] == "X"]
-    [('step', 0.0, 5.5), ('MatMul', 2.0, 3.5)]
-    """
-    places = _Places(profile)
-    yield from places.names(profile.name)
+    """Yield the events of the trace. Times are in microseconds from the start of the step."""
+    devices = sorted({run.device for run in profile.runs} | {track.device for track in profile.memory})
+    lanes = sorted({(run.device, run.thread) for run in profile.runs})
+    pids = {device: pid for pid, device in enumerate(devices, _STEP[0] + 1)}
+    places = {lane: (pids[lane[0]], tid) for tid, lane in enumerate(lanes, _STEP[1] + 1)}
+    yield _event("M", "process_name", _STEP, args={"name": profile.name})
+    yield _event("M", "thread_name", _STEP, args={"name": "step"})
+    for device, pid in pids.items():
+        yield _event("M", "process_name", (pid, 0), args={"name": device})
+        yield _event("M", "process_sort_index", (pid, 0), args={"sort_index": pid})
+    for (_, thread), place in places.items():
+        yield _event("M", "thread_name", place, args={"name": thread or "thread not known"})
+        yield _event("M", "thread_sort_index", place, args={"sort_index": place[1]})
     end_ns = max((run.end_ns for run in profile.runs), default=0)
-    yield _slice(profile.name, "step", 0, end_ns, _STEP_TRACK, _FIRST_TID - 1, {"step_time_s": profile.step_time_s})
+    yield _event("X", profile.name, _STEP, ts=0.0, dur=end_ns / 1000, cat="step", args={"step_time_s": profile.step_time_s})
     for run in profile.runs:
-        event = _slice(run.op_type, run.direction, run.start_ns, run.end_ns, *places.of(run), _arguments(run))
-        event["cname"] = _COLORS[run.direction]
-        yield event
-    yield from _counters(profile, places)
+        times = {"ts": run.start_ns / 1000, "dur": max(run.end_ns - run.start_ns, 0) / 1000}
+        kind = {"cat": run.direction, "cname": _COLORS[run.direction]}
+        yield _event("X", run.op_type, places[run.device, run.thread], **times, **kind, args=_arguments(run))
+    for track in profile.memory:
+        for time_ns, nbytes in ((0, track.resident_bytes), *zip(track.times_ns, track.bytes_in_use, strict=True)):
+            yield _event("C", f"memory of {track.allocator}", (pids[track.device], 0), ts=time_ns / 1000, args={"bytes": nbytes})
     if flows:
         yield from _flows(profile, places)
 
 
-def _slice(name: str, category: str, start_ns: int, end_ns: int, pid: int, tid: int, args: Mapping[str, object]) -> dict[str, object]:
-    return {
-        "ph": "X",
-        "name": name,
-        "cat": category,
-        "ts": start_ns / 1000,
-        "dur": max(end_ns - start_ns, 0) / 1000,
-        "pid": pid,
-        "tid": tid,
-        "args": dict(args),
-    }
+def _event(phase: str, name: str, place: tuple[int, int], **fields: object) -> dict[str, object]:
+    return {"ph": phase, "name": name, "pid": place[0], "tid": place[1], **fields}
 
 
 def _arguments(run: OpRun) -> dict[str, object]:
     names = ("kernel", "allocated_bytes", "peak_bytes", "residual_bytes", "output_bytes", "flops", "bytes_moved")
-    figures: dict[str, object] = {
-        "node": run.name,
-        "direction": run.direction,
-        **{name: figure for name in names if (figure := getattr(run, name))},
-    }
-    return figures | ({"flops_per_s": run.flops / run.time_s} if run.flops and run.end_ns > run.start_ns else {})
+    figures = {name: figure for name in names if (figure := getattr(run, name))}
+    if run.flops and run.end_ns > run.start_ns:
+        figures["flops_per_s"] = run.flops / run.time_s
+    return {"node": run.name, "direction": run.direction, **figures}
 
 
-class _Places:
-    """A process per device and a thread per lane or stream."""
-
-    def __init__(self, profile: StepProfile) -> None:
-        devices = sorted({run.device for run in profile.runs} | {track.device for track in profile.memory})
-        self.pids = {device: pid for pid, device in enumerate(devices, _STEP_TRACK + 1)}
-        self._tids = {lane: tid for tid, lane in enumerate(sorted({(run.device, run.thread) for run in profile.runs}), _FIRST_TID)}
-
-    def of(self, run: OpRun) -> tuple[int, int]:
-        return self.pids[run.device], self._tids[run.device, run.thread]
-
-    def names(self, step: str) -> Iterator[dict[str, object]]:
-        yield _named("process_name", _STEP_TRACK, 0, {"name": step})
-        yield _named("thread_name", _STEP_TRACK, _FIRST_TID - 1, {"name": "step"})
-        for device, pid in self.pids.items():
-            yield _named("process_name", pid, 0, {"name": device})
-            yield _named("process_sort_index", pid, 0, {"sort_index": pid})
-        for (device, thread), tid in self._tids.items():
-            yield _named("thread_name", self.pids[device], tid, {"name": thread or _UNKNOWN_THREAD})
-            yield _named("thread_sort_index", self.pids[device], tid, {"sort_index": tid})
-
-
-def _named(name: str, pid: int, tid: int, args: Mapping[str, object]) -> dict[str, object]:
-    return {"ph": "M", "name": name, "pid": pid, "tid": tid, "args": dict(args)}
-
-
-def _counters(profile: StepProfile, places: _Places) -> Iterator[dict[str, object]]:
-    for track in profile.memory:
-        named = {"ph": "C", "name": f"memory of {track.allocator}", "pid": places.pids[track.device], "tid": 0}
-        for time_ns, nbytes in ((0, track.resident_bytes), *zip(track.times_ns, track.bytes_in_use, strict=True)):
-            yield {**named, "ts": time_ns / 1000, "args": {"bytes": nbytes}}
-
-
-def _flows(profile: StepProfile, places: _Places) -> Iterator[dict[str, object]]:
+def _flows(profile: StepProfile, places: Mapping[tuple[str, str], tuple[int, int]]) -> Iterator[dict[str, object]]:
     last: dict[str, OpRun] = {}
     number = 0
     for run in profile.runs:
         for producer in (last[name] for name in profile.inputs.get(run.name, ()) if name in last):
             number += 1
             for phase, end in (("s", producer), ("f", run)):
-                pid, tid = places.of(end)
-                event: dict[str, object] = {"ph": phase, "id": number, "name": "value", "cat": "dataflow", "pid": pid, "tid": tid}
-                yield event | {"ts": end.start_ns / 1000} | ({"bp": "e"} if phase == "f" else {})
+                binding = {"bp": "e"} if phase == "f" else {}
+                place = places[end.device, end.thread]
+                yield _event(phase, "value", place, id=number, cat="dataflow", ts=end.start_ns / 1000, **binding)
         last[run.name] = run

@@ -4,20 +4,30 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from operator import attrgetter
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
 from graphwright.plain import fields_json, number
 from graphwright.report.page import OnPage
-from graphwright.report.sheet import Block, Cell, Column, Drawing, Fact, Facts, Paragraph, Printed, Sheet, Tab, Table, signed
-from graphwright.report.timeline import RESIDUALS_ARE, MemoryCharts, Timeline
-from graphwright.report.units import feeds_text, format_bytes, format_bytes_apart, format_count, format_flops, format_percent
+from graphwright.report.sheet import Block, Cell, Column, Drawing, Fact, Facts, Paragraph, Printed, Sheet, Tab, Table
+from graphwright.report.timeline import RESIDUALS_ARE, MemoryCharts, Timeline, live_groups
+from graphwright.report.units import (
+    NOT_KNOWN,
+    feeds_text,
+    format_bytes,
+    format_bytes_apart,
+    format_count,
+    format_flops,
+    format_percent,
+    signed,
+)
 
 Unit = Literal["bytes", "FLOPs", "count"]
 Change = Literal["same", "changed", "added", "removed"]
+_FORMS = {"bytes": format_bytes, "FLOPs": format_flops, "count": format_count}
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,14 +38,10 @@ class Figure:
     unit: Unit
     how: str
 
-    def format(self, amount: float, *, signed: bool = False) -> str:
-        if not math.isfinite(amount):
-            return "not known"
-        text = format_bytes(amount) if self.unit == "bytes" else format_flops(amount) if self.unit == "FLOPs" else format_count(amount)
-        return f"+{text}" if signed and amount > 0 else text
+    def format(self, amount: float) -> str:
+        return _FORMS[self.unit](amount) if math.isfinite(amount) else NOT_KNOWN
 
     def apart(self, first: float, second: float) -> tuple[str, str]:
-        """Write two amounts with as many digits as it takes to tell them apart."""
         return format_bytes_apart(first, second) if self.unit == "bytes" else (self.format(first), self.format(second))
 
 
@@ -70,10 +76,8 @@ class LayerFigures:
     """The costs of one layer.
 
     Attributes:
-        layer: its name scope.
         parameters: elements of its weights, trained or not.
         residual_bytes: forward values kept for the backward pass.
-        peak_share_bytes: its buffers that are live at the peak of the step.
         undivided_flops: FLOPs in all directions, if the directions are unknown and nan.
     """
 
@@ -92,9 +96,9 @@ class LayerFigures:
         return self.undivided_flops or self.forward_flops + self.backward_flops + self.optimizer_flops
 
     def costs_as_much_as(self, other: LayerFigures) -> bool:
-        """Return whether all figures but the share of the peak, which depends on all other layers, are equal."""
-        own = {"layer", "peak_share_bytes"}
-        pairs = ((getattr(self, figure.name), getattr(other, figure.name)) for figure in fields(self) if figure.name not in own)
+        """Return whether all figures are equal but the share of the peak, which depends on all other layers."""
+        names = {own.name for own in fields(self)} - {"layer", "peak_share_bytes"}
+        pairs = [(getattr(self, name), getattr(other, name)) for name in names]
         return all(a == b or (math.isnan(a) and math.isnan(b)) for a, b in pairs)
 
 
@@ -103,12 +107,10 @@ class StepCosts(Printed):
     """The costs of a step, as figures that can be compared and kept. Returned by `graphwright.step_costs`.
 
     Attributes:
-        feeds: shape by argument.
         figures: by the names in `FIGURES`.
-        layers: in execution order.
         unknown_flop_ops: op types that no figure of FLOPs counts.
-        how: by figure, its origin.
         timeline: memory over the step, for pages; files do not hold it.
+        peak_high_bytes: the upper end of the predicted range of the peak; 0 if there is no range.
     """
 
     name: str
@@ -118,6 +120,7 @@ class StepCosts(Printed):
     unknown_flop_ops: tuple[str, ...]
     how: Mapping[str, str]
     timeline: Timeline | None = field(default=None, repr=False, compare=False)
+    peak_high_bytes: float = 0.0
 
     def to_json(self) -> dict[str, object]:
         return fields_json(self, "timeline")
@@ -157,16 +160,11 @@ class LayerPair:
 
     def difference(self, figure: str) -> float:
         """Return B's figure minus A's; a missing layer costs nothing."""
-        return (getattr(self.b, figure) if self.b is not None else 0) - (getattr(self.a, figure) if self.a is not None else 0)
+        return getattr(self.b, figure, 0) - getattr(self.a, figure, 0)
 
 
 def model_scope(layers: Iterable[LayerFigures]) -> str:
-    """Return the scope that holds most layers, with its slash; "" if no scope does.
-
-    >>> layers = [LayerFigures(name, 1, 0, 0.0, 0.0, 0.0, 0, 0) for name in ("model/conv", "model/norm", "adam")]
-    >>> model_scope(layers)
-    'model/'
-    """
+    """Return the scope that holds most layers, with its slash; "" if no scope does."""
     names = [layer.layer for layer in layers]
     scopes = Counter(name.partition("/")[0] for name in names if "/" in name)
     scope, count = scopes.most_common(1)[0] if scopes else ("", 0)
@@ -174,12 +172,8 @@ def model_scope(layers: Iterable[LayerFigures]) -> str:
 
 
 @dataclass(frozen=True)
-class Comparison(OnPage, Printed):
-    """Two steps side by side. Returned by `graphwright.compare`.
-
-    Attributes:
-        layers: pairs of layers in execution order.
-    """
+class Comparison(OnPage):
+    """Two steps side by side. Returned by `graphwright.compare`."""
 
     a: StepCosts
     b: StepCosts
@@ -202,25 +196,17 @@ class Comparison(OnPage, Printed):
         """Return plain numbers and text; a ratio is null if only A's figure is 0."""
         return {
             **fields_json(self, "layers"),
-            "figures": {
-                name: {
-                    "a": self.a.figures[name],
-                    "b": self.b.figures[name],
-                    "difference": self.difference(name),
-                    "ratio": number(self.ratio(name)),
-                }
-                for name in FIGURES
-            },
+            "figures": {name: self._figure_json(name) for name in FIGURES},
             "layers": [
-                {
-                    "a": None if pair.a is None else pair.a.layer,
-                    "b": None if pair.b is None else pair.b.layer,
-                    "change": pair.change,
-                    **{f"{name}_difference": pair.difference(name) for name in LAYER_FIGURES},
-                }
+                {"a": getattr(pair.a, "layer", None), "b": getattr(pair.b, "layer", None), "change": pair.change}
+                | {f"{name}_difference": pair.difference(name) for name in LAYER_FIGURES}
                 for pair in self.layers
             ],
         }
+
+    def _figure_json(self, name: str) -> dict[str, object]:
+        a, b = self.a.figures[name], self.b.figures[name]
+        return {"a": a, "b": b, "difference": b - a, "ratio": number(self.ratio(name))}
 
     def _sheet(self) -> Sheet:
         steps = [("A", self.a), ("B", self.b)]
@@ -252,8 +238,8 @@ class Comparison(OnPage, Printed):
         peaks = [(letter, timeline.peak_bytes, sizes[letter]) for letter, timeline in timelines.items()]
         names = {pair.a.layer: pair.name for pair in self.layers if pair.a is not None}
         bars = Drawing("stacked_bars", {"peaks": peaks}, data=lambda: {"rows": {"timeline-a": names}}, title="Peak memory by role")
-        charts = [(f"timeline-{letter.lower()}", f"{letter}: {step.name}", timelines[letter])
-                  for letter, step in (("A", self.a), ("B", self.b)) if letter in timelines]  # fmt: skip
+        step_names = {"A": self.a.name, "B": self.b.name}
+        charts = [(f"timeline-{letter.lower()}", f"{letter}: {step_names[letter]}", own) for letter, own in timelines.items()]
         top_bytes = max(timeline.peak_bytes for timeline in timelines.values())
         return [bars, *missing, MemoryCharts(charts, top_bytes, title="Memory over the step", on="page")]
 
@@ -263,8 +249,7 @@ class Finding:
     """One figure checked against a limit or a baseline.
 
     Attributes:
-        figure: its name in `FIGURES`.
-        amount: of the step.
+        amount: of the step; of a peak with a range, the upper end, if the limit is not of a baseline.
         limit: the largest allowed amount, tolerance included.
         baseline: the earlier amount, or None for a limit that was given.
     """
@@ -273,6 +258,11 @@ class Finding:
     amount: float
     limit: float
     baseline: float | None = None
+    is_upper_end: bool = False
+
+    @property
+    def label(self) -> str:
+        return FIGURES[self.figure].label + ", upper end of the predicted range" * self.is_upper_end
 
     @property
     def passed(self) -> bool:
@@ -288,11 +278,10 @@ class Finding:
     @property
     def sentence(self) -> str:
         amount, limit = self.apart
-        label = FIGURES[self.figure].label
         if self.baseline is None:
-            return f"{label} {amount}, at most {limit} allowed"
+            return f"{self.label} {amount}, at most {limit} allowed"
         change = _change_of(self.amount / self.baseline) if self.baseline else "new"
-        return f"{label} {amount}, {change} over the baseline"
+        return f"{self.label} {amount}, {change} over the baseline"
 
 
 @dataclass(frozen=True)
@@ -302,8 +291,6 @@ class CheckResult(Printed):
     Attributes:
         comparison: with the baseline, which is A; None without one.
         warnings: reasons for doubt, for example operations with unknown FLOPs.
-        baseline: the file that was read.
-        written: the baseline that was written.
     """
 
     costs: StepCosts
@@ -351,7 +338,7 @@ class CheckResult(Printed):
 
 _FIRST = ("peak_bytes", "resident_bytes", "parameters", "total_flops", "bytes_moved")
 _FINDINGS: Sequence[Column[Finding]] = (
-    Column("", lambda f: FIGURES[f.figure].label, kind="name"),
+    Column("", lambda f: f.label, kind="name"),
     Column(" ", lambda f: "ok" if f.passed else "FAIL"),
     Column("is", lambda f: f.apart[0]),
     Column("at most", lambda f: f.apart[1]),
@@ -366,7 +353,7 @@ def _check_verdict(result: CheckResult) -> str:
     failed = [finding for finding in result.findings if not finding.passed]
     if failed:
         return f"Check failed: {'; '.join(finding.sentence for finding in failed)}."
-    return f"Check passed: {', '.join(dict.fromkeys(FIGURES[finding.figure].label for finding in result.findings))} within the limits."
+    return f"Check passed: {', '.join(dict.fromkeys(finding.label for finding in result.findings))} within the limits."
 
 
 def _verdict(comparison: Comparison) -> str:
@@ -397,14 +384,14 @@ def _figure_columns(comparison: Comparison) -> list[Column[str]]:
         ratio = comparison.ratio(name)
         return Cell("" if a[name] == b[name] or math.isnan(b[name] - a[name]) else _change_of(ratio), ratio if math.isfinite(ratio) else -1)
 
-    def difference(name: str) -> str:
-        return FIGURES[name].format(b[name] - a[name], signed=True) if a[name] != b[name] else "same"
+    def difference(name: str) -> Cell:
+        return Cell(signed(FIGURES[name].format)(b[name] - a[name]) or "same", b[name] - a[name])
 
     return [
         Column("figure", lambda name: FIGURES[name].label, kind="name"),
         Column("A", lambda name: Cell(FIGURES[name].apart(a[name], b[name])[0], a[name])),
         Column("B", lambda name: Cell(FIGURES[name].apart(a[name], b[name])[1], b[name])),
-        Column("B - A", lambda name: Cell(difference(name), b[name] - a[name]), wide=True),
+        Column("B - A", difference, wide=True),
         Column("change", change),
     ]
 
@@ -414,12 +401,12 @@ _Held = tuple[tuple[str, str], Counter[str]]
 
 
 def _live_table(pairs: Sequence[LayerPair], timelines: Mapping[str, Timeline]) -> Table[_Held]:
-    names = {"A": {pair.a.layer: pair.name for pair in pairs if pair.a is not None}}
+    names = {pair.a.layer: pair.name for pair in pairs if pair.a is not None}
     sizes: dict[tuple[str, str], Counter[str]] = {}
     for letter, timeline in timelines.items():
-        for buffer in timeline.live_at_peak:
-            layer = names.get(letter, {}).get(buffer.layer, buffer.layer)
-            sizes.setdefault((layer, buffer.role), Counter())[letter] += buffer.nbytes
+        for group in live_groups(timeline.live_at_peak):
+            layer = names.get(group.layer, group.layer) if letter == "A" else group.layer
+            sizes.setdefault((layer, group.role), Counter())[letter] += group.nbytes
     rows = sorted(sizes.items(), key=lambda row: (-max(row[1].values()), row[0]))
     columns = [
         Column[_Held]("layer", lambda row: row[0][0], kind="layer"),
@@ -446,17 +433,13 @@ def _layer_table(layers: Sequence[LayerPair]) -> Table[LayerPair]:
         own = Column[LayerPair](f"{figure.label}, B - A", lambda pair, name=name: pair.difference(name), difference, note=figure.how)
         columns.append(replace(own, optional=name == "nodes", wide=name in ("nodes", "parameters")))
     for name, figure in reversed(list(LAYER_FIGURES.items())):
-        for letter in "AB":
-            layer = attrgetter(letter.lower())
-            of = _figure_of(layer, name)
+        for k, letter in enumerate("AB"):
+            of = partial(_figure_of, k, name)
             columns.append(Column(f"{figure.label} {letter}", of, figure.format, optional=True, wide=letter == "B", bar=True))
     rows = sorted(layers, key=lambda pair: (order[pair.change], [-abs(pair.difference(name)) for name in _WEIGHTS]))
     differing = sum(pair.change != "same" for pair in layers)
-    words = (
-        f"{format_count(differing)} of {format_count(len(layers))} layers differ"
-        if differing
-        else f"all {len(layers)} layers cost the same"
-    )
+    count = format_count(len(layers))
+    words = f"{format_count(differing)} of {count} layers differ" if differing else f"all {count} layers cost the same"
     return Table(
         rows, columns, "table-layers", words, lambda pair: pair.name, limit=min(20, differing), more="more, which differ less",
         title=words, empty="No layers are known.", part="layers",
@@ -467,5 +450,5 @@ def _layer_table(layers: Sequence[LayerPair]) -> Table[LayerPair]:
 _WEIGHTS = ("residual_bytes", "peak_share_bytes", "total_flops", "parameters")
 
 
-def _figure_of(layer: Callable[[LayerPair], LayerFigures | None], name: str) -> Callable[[LayerPair], float]:
-    return lambda pair: getattr(layer(pair), name, math.nan)
+def _figure_of(step: int, name: str, pair: LayerPair) -> float:
+    return getattr((pair.a, pair.b)[step], name, math.nan)

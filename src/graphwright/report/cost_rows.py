@@ -11,25 +11,14 @@ from typing import Any, Literal, get_args
 
 from graphwright.analyze.layers import blocks, several
 from graphwright.errors import ArgumentError
-from graphwright.report.sheet import NO_LAYER, Column, Table, format_ratio, layer_href, nothing_of_zero, ratio
-from graphwright.report.units import format_bytes, format_count, format_flops, format_time
+from graphwright.plain import fields_json, number
+from graphwright.report.sheet import NO_LAYER, Column, Table, layer_href, ratio
+from graphwright.report.units import format_bytes, format_count, format_flops, format_ratio, format_time, nothing_of_zero
 
 LayerColumn = Literal[
-    "class",
-    "shape",
-    "parameters",
-    "flops",
-    "forward",
-    "backward",
-    "activations",
-    "residuals",
-    "peak",
-    "moved",
-    "estimated",
-    "time",
-    "ops",
-    "source",
-]
+    "class", "shape", "parameters", "flops", "forward", "backward", "activations", "residuals", "peak", "moved", "estimated", "time",
+    "ops", "source",
+]  # fmt: skip
 _FEW = 40  # rows: the tree is shown as deep as it has so many
 _MANY = 100  # layers that no name puts into blocks: the largest are shown
 _SHOWN: tuple[LayerColumn, ...] = ("shape", "parameters", "flops", "activations", "time")
@@ -50,6 +39,9 @@ class ByDirection:
     def flops(self) -> float:
         return self.undivided_flops or self.forward_flops + self.backward_flops + self.optimizer_flops
 
+    def to_json(self) -> dict[str, object]:
+        return {**fields_json(self), "total_flops": number(self.flops)}
+
 
 @dataclass(frozen=True, slots=True)
 class LayerCost(ByDirection):
@@ -57,7 +49,6 @@ class LayerCost(ByDirection):
 
     Attributes:
         residual_bytes: forward values kept for the backward pass.
-        peak_share_bytes: live at the peak.
         activation_bytes: outputs of its forward pass, kept or not.
         verbs: of a plan: "split", "segment", "recompute", "offload".
     """
@@ -117,36 +108,43 @@ class LayerTable:
 
     def __post_init__(self) -> None:
         for name in self.columns or ():
-            if name not in get_args(LayerColumn):
-                remedy = f"give some of {', '.join(get_args(LayerColumn))}"
-                raise ArgumentError(f"there is no column {name!r}", argument="columns", remedy=remedy)
+            if name not in (known := get_args(LayerColumn)):
+                raise ArgumentError(f"there is no column {name!r}", argument="columns", remedy=f"give some of {', '.join(known)}")
         if self.depth is not None and self.depth < 1:
             raise ArgumentError(f"depth={self.depth} was given", argument="depth", remedy="give 1 or more")
+
+
+_FORWARD = Column[Any]("forward", lambda r: r.forward_flops, format_flops, bar=True, note="FLOPs of the forward pass")
+_BACKWARD = Column[Any]("backward", lambda r: r.backward_flops, format_flops, bar=True, note="FLOPs of the gradients")
+_OPTIMIZER = Column[Any]("optimizer", lambda r: r.optimizer_flops, nothing_of_zero(format_flops), note="FLOPs of the updates")
+_MOVED = Column[Any]("moved", lambda r: r.bytes_moved, format_bytes, bar=True, note="bytes read and written")
+_INTENSITY = Column[Any]("FLOP/B", lambda r: ratio(r.flops, r.bytes_moved), format_ratio, note="arithmetic intensity")
+_ESTIMATED = Column[Any]("estimated", lambda r: r.estimated_time_s, format_time, bar=True, note="time by assumed rates")
+_MEASURED = Column[Any]("measured", lambda r: r.measured_time_s, format_time, bar=True, note="time in the profile")
 
 
 def _columns(layers: Sequence[LayerCost]) -> dict[str, Column[LayerCost]]:
     extra = any(math.isfinite(row.bytes_moved) for row in layers)
     measured = any(math.isfinite(row.measured_time_s) for row in layers)
 
-    def figure(
-        label: str, of: Callable[[LayerCost], float], form: Callable[[Any], str], note: str, *, optional: bool = False
-    ) -> Column[LayerCost]:
-        return Column(label, of, form, bar=True, note=note, optional=optional)
-
     return {
-        "peak": figure("at the peak", lambda r: r.peak_share_bytes, format_bytes, "bytes live at the peak"),
-        "residuals": figure("residuals", lambda r: r.residual_bytes, format_bytes, "forward values kept for the backward pass"),
-        "parameters": figure("parameters", lambda r: r.parameter_count, format_count, "elements of weights, trained or not"),
+        "peak": Column("at the peak", lambda r: r.peak_share_bytes, format_bytes, bar=True, note="bytes live at the peak"),
+        "residuals": Column(
+            "residuals", lambda r: r.residual_bytes, format_bytes, bar=True, note="forward values kept for the backward pass"
+        ),
+        "parameters": Column("parameters", lambda r: r.parameter_count, bar=True, note="elements of weights, trained or not"),
         "verbs": Column("verbs", lambda r: ", ".join(r.verbs), note="what the plan does to it", kind="text"),
-        "forward": figure("forward", lambda r: r.forward_flops, format_flops, "FLOPs of the forward pass"),
-        "backward": figure("backward", lambda r: r.backward_flops, format_flops, "FLOPs of the gradients"),
-        "optimizer": figure("optimizer", lambda r: r.optimizer_flops, nothing_of_zero(format_flops), "FLOPs of the updates"),
-        "flops": figure("FLOPs", lambda r: r.flops, format_flops, "FLOPs in all directions", optional=True),
-        "activations": figure("activations", lambda r: r.activation_bytes, format_bytes, "outputs of the forward pass", optional=True),
-        "moved": figure("moved", lambda r: r.bytes_moved, format_bytes, "bytes read and written"),
-        "intensity": Column("FLOP/B", lambda r: ratio(r.flops, r.bytes_moved), format_ratio, note="arithmetic intensity"),
-        "estimated": figure("estimated", lambda r: r.estimated_time_s, format_time, "time by assumed rates", optional=measured),
-        "time": figure("measured", lambda r: r.measured_time_s, format_time, "time in the profile"),
+        "forward": _FORWARD,
+        "backward": _BACKWARD,
+        "optimizer": replace(_OPTIMIZER, bar=True),
+        "flops": Column("FLOPs", lambda r: r.flops, format_flops, bar=True, note="FLOPs in all directions", optional=True),
+        "activations": Column(
+            "activations", lambda r: r.activation_bytes, format_bytes, bar=True, note="outputs of the forward pass", optional=True
+        ),
+        "moved": _MOVED,
+        "intensity": _INTENSITY,
+        "estimated": replace(_ESTIMATED, optional=measured),
+        "time": _MEASURED,
         "ops": Column("ops", lambda r: r.op_count, optional=extra, note="operations"),
     }
 
@@ -167,18 +165,18 @@ def op_type_table(op_types: Sequence[OpTypeCost]) -> Table[OpTypeCost]:
     columns: list[Column[OpTypeCost]] = [
         Column("op type", lambda r: r.op_type, kind="name"),
         Column("ops", lambda r: r.op_count, note="operations; those in loops once"),
-        Column("forward", lambda r: r.forward_flops, format_flops, bar=True, note="FLOPs of the forward pass"),
-        Column("backward", lambda r: r.backward_flops, format_flops, bar=True, note="FLOPs of the gradients"),
-        Column("optimizer", lambda r: r.optimizer_flops, format_flops, optional=True, note="FLOPs of the updates"),
-        Column("moved", lambda r: r.bytes_moved, format_bytes, bar=True, note="bytes read and written"),
-        Column("FLOP/B", lambda r: ratio(r.flops, r.bytes_moved), format_ratio, note="arithmetic intensity"),
-        Column("estimated", lambda r: r.estimated_time_s, format_time, bar=True, note="time by assumed rates"),
+        _FORWARD,
+        _BACKWARD,
+        replace(_OPTIMIZER, optional=True),
+        _MOVED,
+        _INTENSITY,
+        _ESTIMATED,
         Column("not counted", lambda r: r.unknown_count, optional=not uncounted, note="operations whose FLOPs are not known"),
     ]
     caption = f"{format_count(len(op_types))} op types of the graph"
     if any(math.isfinite(row.measured_time_s) for row in op_types):
-        columns.append(Column("measured", lambda r: r.measured_time_s, format_time, bar=True, note="time in the profile"))
-        caption += "; fused operations ran under other names, so some times are missing here"
+        columns.append(_MEASURED)
+        caption += "; what TensorFlow fused ran under another name, so its time is missing here, or a part of it"
     return Table(op_types, columns, "table-op-types", caption, title="Per op type", on="page")
 
 
@@ -225,30 +223,22 @@ def layer_rows(layers: Sequence[LayerCost], output_shapes: Mapping[str, tuple[in
     """Return the rows of the tree in execution order; the layers that no forward pass runs come last.
 
     The names of a flat model make its blocks: `block_1_expand` and `block_1_project` form `block_1`. Consecutive blocks that differ only
-    in the numbers of their names share a row. Of more than 100 layers without blocks only the largest have rows, unless a depth is given.
-
-    Args:
-        layers: costs by layer.
-        output_shapes: by layer, in execution order.
-        depth: levels; None for about 40 rows.
+    in the numbers of their names share a row. Without a depth, there are about 40 rows; of more than 100 layers without blocks the largest.
     """
     costs = {row.layer: row for row in layers}
     order = [*output_shapes, *(layer for layer in sorted(costs) if layer not in output_shapes)]
     group = blocks([layer for layer in order if "/" not in layer]) if sum("/" not in layer for layer in order) > _FEW else {}
-    sums: dict[tuple[str, ...], LayerCost] = {}
+    held: dict[tuple[str, ...], list[LayerCost]] = {}
+    names: dict[tuple[str, ...], str] = {}
     for layer in order:
         parts = tuple(layer.split("/")) if layer else (NO_LAYER,)
         path = (group[parts[0]], *parts) if parts[0] in group else parts
         for end in range(1, len(path) + 1):
-            sums.setdefault(path[:end], LayerCost("/".join(parts[: end - (path != parts)]), 0, 0, 0.0, 0.0, 0, 0))
-            if layer in costs:
-                sums[path[:end]] = _sum(sums[path[:end]], costs[layer])
+            names.setdefault(path[:end], "/".join(parts[: end - (path != parts)]))
+            held.setdefault(path[:end], []).extend([costs[layer]] if layer in costs else [])
     last = {group.get(layer, layer): layer for layer in order}  # whose output a block has
-    rows = [
-        LayerRow(p, output_shapes.get(sums[p].layer, output_shapes.get(last.get(p[0], ""))) if p[0] != NO_LAYER else None, sums[p])
-        for p in in_tree_order(sums)
-    ]
-    rows = _folded(rows)
+    shapes = {p: output_shapes.get(names[p], output_shapes.get(last.get(p[0], ""))) if p[0] != NO_LAYER else None for p in held}
+    rows = _folded([LayerRow(p, shapes[p], _sum(names[p], held[p])) for p in in_tree_order(held)])
     if depth is None:
         counts = [sum(row.depth <= level for row in rows) for level in range(1, max((row.depth for row in rows), default=1) + 1)]
         if counts and counts[0] > _MANY:
@@ -304,19 +294,13 @@ def _folded(rows: Sequence[LayerRow]) -> list[LayerRow]:
 
 
 def _total(rows: Sequence[LayerRow]) -> LayerCost:
-    cost = LayerCost("", 0, 0, 0.0, 0.0, 0, 0)
-    for row in (row for row in rows if row.depth == 1):
-        for _ in range(row.count):
-            cost = _sum(cost, row.cost)
-    return cost
+    return _sum("", [row.cost for row in rows if row.depth == 1 for _ in range(row.count)])
 
 
-def _sum(a: LayerCost, b: LayerCost) -> LayerCost:
-    def both(name: str) -> float:
-        figures = [x for x in (getattr(a, name), getattr(b, name)) if math.isfinite(x)]
-        return sum(figures) if figures else math.nan
-
-    return replace(a, **{name: both(name) for name in _SUMMED})
+def _sum(layer: str, costs: Sequence[LayerCost]) -> LayerCost:
+    figures = {name: [figure for cost in costs if math.isfinite(figure := getattr(cost, name))] for name in _SUMMED}
+    none = LayerCost(layer, 0, 0, 0.0, 0.0, 0, 0)
+    return replace(none, **{name: sum(finite) for name, finite in figures.items() if finite})
 
 
 def layer_tree(

@@ -6,15 +6,15 @@ attributes, and corresponding inputs or readers. Such a pair is *renamed*; all o
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby, zip_longest
 from typing import Any
 
 from graphwright.errors import printable
 from graphwright.ir.dtypes import format_shape
-from graphwright.ir.given import as_graph
 from graphwright.ir.graph import Graph, Node, Value
+from graphwright.ir.jobs import as_graph
 from graphwright.ir.walk import order_of
 from graphwright.plain import Result
 from graphwright.report.attribute_text import attribute_text
@@ -84,14 +84,14 @@ class GraphDiff(Result):
     interface: tuple[Change, ...]
 
     def __bool__(self) -> bool:
-        return bool(self.added or self.removed or self.renamed or self.changed or self.rewired or self.interface)
+        return any(self._sections.values())
 
     def __str__(self) -> str:
         return self.text()
 
-    def text(self, rows: int = 40) -> str:
-        """Return the differences as text of 80 columns, those of the main graph first, with at most `rows` per section."""
-        sections: Mapping[str, Sequence[_Difference]] = {
+    @property
+    def _sections(self) -> Mapping[str, Sequence[_Difference]]:
+        return {
             "Inputs, outputs, signatures": self.interface,
             "Added": self.added,
             "Removed": self.removed,
@@ -99,12 +99,15 @@ class GraphDiff(Result):
             "Changed": self.changed,
             "Rewired": self.rewired,
         }
-        nodes = {title: {(d.function, d.name if isinstance(d, Change) else d) for d in rows_of} for title, rows_of in sections.items()}
+
+    def text(self, rows: int = 40) -> str:
+        """Return the differences as text of 80 columns, those of the main graph first, with at most `rows` per section."""
+        nodes = {title: {(d.function, d.name if isinstance(d, Change) else d) for d in own} for title, own in self._sections.items()}
         counts = [f"{format_count(len(names))} {title.lower()}" for title, names in list(nodes.items())[1:] if names]
         counts += [f"{format_count(len(self.interface))} at inputs, outputs and signatures"] if self.interface else []
         sizes = f"{format_count(self.node_count_before)} nodes before, {format_count(self.node_count_after)} after"
         lines = wrapped(f"{sizes}: {', '.join(counts) or 'no difference'}", PLAIN_WIDTH)
-        for title, differences in sections.items():
+        for title, differences in self._sections.items():
             lines += ["", title] if differences else []
             for function, group in groupby(differences[:rows], key=lambda difference: difference.function):
                 lines += [f"  {line}" for line in wrapped(f"in function {function}", PLAIN_WIDTH - 2)] if function else []
@@ -136,111 +139,78 @@ def diff(before: Any, after: Any) -> GraphDiff:
       y: op type Neg → Abs
     """
     before, after = as_graph(before), as_graph(after)
-    parts = [_Bodies(before, after, "")]
-    parts += [_Bodies(f.body, after.functions[n].body, n) for n, f in before.functions.items() if n in after.functions]
-    for part in parts:
-        part.compare()
-    added = [line for part in parts for line in part.added]
-    removed = [line for part in parts for line in part.removed]
-    added += [NodeLine(name, "function") for name in after.functions if name not in before.functions]
-    removed += [NodeLine(name, "function") for name in before.functions if name not in after.functions]
-    interface = [change for part in parts for change in part.interface]
-    interface += _signatures(before, after, parts[0].names)
-    for differences in (added, removed, interface):
-        differences.sort(key=lambda difference: bool(difference.function))  # the main graph first
-    return GraphDiff(
-        before.name,
-        after.name,
-        _count(before),
-        _count(after),
-        tuple(added),
-        tuple(removed),
-        tuple(pair for part in parts for pair in part.renamed),
-        tuple(change for part in parts for change in part.changed),
-        tuple(change for part in parts for change in part.rewired),
-        tuple(interface),
-    )
+    sections: dict[str, list[Any]] = {name: [] for name in ("added", "removed", "renamed", "changed", "rewired", "interface")}
+    names = _compare(before, after, "", sections)
+    for name, function in before.functions.items():
+        if name in after.functions:
+            _compare(function.body, after.functions[name].body, name, sections)
+    sections["added"] += [NodeLine(name, "function") for name in after.functions if name not in before.functions]
+    sections["removed"] += [NodeLine(name, "function") for name in before.functions if name not in after.functions]
+    sections["interface"] += _signatures(before, after, names)
+    of_main_first = {name: tuple(sorted(section, key=lambda difference: bool(difference.function))) for name, section in sections.items()}
+    return GraphDiff(before.name, after.name, _count(before), _count(after), **of_main_first)
 
 
 def _count(graph: Graph) -> int:
     return len(graph) + sum(len(function.body) for function in graph.functions.values())
 
 
-class _Bodies:
-    """The comparison of two graphs without their functions."""
+def _compare(before: Graph, after: Graph, function: str, sections: dict[str, list[Any]]) -> dict[str, str]:
+    """Add the differences of two graphs without their functions to `sections`; return the new names of renamed nodes."""
+    pairs = {node: after[node.name] for node in before.nodes if node.name in after}
+    renamed = _same_structure(before, after, pairs)
+    names = {old.name: new.name for old, new in renamed.items()}
+    sections["renamed"] += [Renamed(old.name, new.name, old.op_type, function=function) for old, new in renamed.items()]
+    pairs |= renamed
+    taken = set(pairs.values())
+    sections["removed"] += [NodeLine(n.name, n.op_type, function=function) for n in before.nodes if n not in pairs]
+    sections["added"] += [NodeLine(n.name, n.op_type, function=function) for n in after.nodes if n not in taken]
+    for old, new in pairs.items():
+        for section, what, first, second in _node_changes(old, new, names):
+            sections[section].append(Change(new.name, what, first or "none", second or "none", function=function))
+    for role, ours, theirs in (("inputs", before.inputs, after.inputs), ("outputs", before.outputs, after.outputs)):
+        first, second = (", ".join(_described(v, {}) for v in values) or "none" for values in (ours, theirs))
+        if [_described(v, names) for v in ours] != [_described(v, {}) for v in theirs]:
+            sections["interface"].append(Change("", role, first, second, function=function))
+    return names
 
-    def __init__(self, before: Graph, after: Graph, function: str) -> None:
-        self._before, self._after, self._function = before, after, function
-        self.names: dict[str, str] = {}  # before -> after, of renamed nodes
-        self.added: list[NodeLine] = []
-        self.removed: list[NodeLine] = []
-        self.renamed: list[Renamed] = []
-        self.changed: list[Change] = []
-        self.rewired: list[Change] = []
-        self.interface: list[Change] = []
 
-    def compare(self) -> None:
-        pairs = {node: self._after[node.name] for node in self._before.nodes if node.name in self._after}
-        for old, new in self._same_structure(pairs).items():
-            pairs[old] = new
-            self.names[old.name] = new.name
-            self.renamed.append(Renamed(old.name, new.name, old.op_type, function=self._function))
-        taken = set(pairs.values())
-        self.removed = [NodeLine(n.name, n.op_type, function=self._function) for n in self._before.nodes if n not in pairs]
-        self.added = [NodeLine(n.name, n.op_type, function=self._function) for n in self._after.nodes if n not in taken]
-        for old, new in pairs.items():
-            self._compare_nodes(old, new)
-        for role, ours, theirs in (
-            ("inputs", self._before.inputs, self._after.inputs),
-            ("outputs", self._before.outputs, self._after.outputs),
-        ):
-            before, after = (", ".join(_described(v, {}) for v in values) or "none" for values in (ours, theirs))
-            if [_described(v, self.names) for v in ours] != [_described(v, {}) for v in theirs]:
-                self.interface.append(Change("", role, before, after, function=self._function))
+def _same_structure(before: Graph, after: Graph, pairs: Mapping[Node, Node]) -> dict[Node, Node]:
+    """Pair nodes whose names only one graph has.
 
-    def _same_structure(self, pairs: Mapping[Node, Node]) -> dict[Node, Node]:
-        """Pair nodes whose names only one graph has.
+    From the inputs forward, the key of a node is its type, attributes and the partners of its inputs; from the outputs backward, its
+    readers. A key with the same number of nodes on both sides makes pairs, in their order.
+    """
+    renamed: dict[Node, Node] = {}
+    for by_inputs in (True, False, True):
+        partner = {**pairs, **renamed}
+        back = {new: old for old, new in partner.items()}
+        ours = _keys([n for n in before.nodes if n not in partner], {node: node for node in partner}, by_inputs=by_inputs)
+        theirs = _keys([n for n in after.nodes if n not in back], back, by_inputs=by_inputs)
+        for key, nodes in ours.items():
+            others = theirs.get(key, [])
+            if len(nodes) == len(others):
+                renamed.update(zip(nodes, others, strict=True))
+    return renamed
 
-        From the inputs forward, the key of a node is its type, attributes and the partners of its inputs; from the outputs backward, its
-        readers. A key with the same number of nodes on both sides makes pairs, in their order.
-        """
-        renamed: dict[Node, Node] = {}
-        partner: dict[Node, Node] = dict(pairs)
-        for by_inputs in (True, False, True):
-            left = [n for n in self._before.nodes if n not in partner]
-            matched = set(partner.values())
-            right = [n for n in self._after.nodes if n not in matched]
-            if not left or not right:
-                break
-            back = {new: old for old, new in partner.items()}
-            ours = _keys(left, {node: node for node in partner}, by_inputs=by_inputs)
-            theirs = _keys(right, back, by_inputs=by_inputs)
-            for key, nodes in ours.items():
-                others = theirs.get(key, [])
-                if len(nodes) == len(others):
-                    for old, new in zip(nodes, others, strict=True):
-                        renamed[old] = partner[old] = new
-        return renamed
 
-    def _compare_nodes(self, old: Node, new: Node) -> None:
-        def note(changes: list[Change], what: str, before: str, after: str) -> None:
-            changes.append(Change(new.name, what, before or "none", after or "none", function=self._function))
-
-        if old.op_type != new.op_type:
-            note(self.changed, "op type", old.op_type, new.op_type)
-        if old.device != new.device:
-            note(self.changed, "device", old.device, new.device)
-        for key in sorted({*old.attrs, *new.attrs} - _IGNORED_ATTRIBUTES):
-            if old.attrs.get(key) != new.attrs.get(key):
-                note(self.changed, f"attribute {key}", attribute_text(old.attrs.get(key)), attribute_text(new.attrs.get(key)))
-        for k, (ours, theirs) in enumerate(zip_longest(old.inputs, new.inputs)):
-            after = theirs.name if theirs is not None else ""
-            if (_followed(ours, self.names) if ours is not None else "") != after:
-                note(self.rewired, f"input {k}", ours.name if ours is not None else "", after)
-        waits = sorted(self.names.get(n.name, n.name) for n in old.control_inputs)
-        waits_after = sorted(n.name for n in new.control_inputs)
-        if waits != waits_after:
-            note(self.rewired, "control inputs", ", ".join(waits), ", ".join(waits_after))
+def _node_changes(old: Node, new: Node, names: Mapping[str, str]) -> Iterator[tuple[str, str, str, str]]:
+    """Yield the section, the part and both texts of each difference of two nodes."""
+    if old.op_type != new.op_type:
+        yield "changed", "op type", old.op_type, new.op_type
+    if old.device != new.device:
+        yield "changed", "device", old.device, new.device
+    for key in sorted({*old.attrs, *new.attrs} - _IGNORED_ATTRIBUTES):
+        if old.attrs.get(key) != new.attrs.get(key):
+            yield "changed", f"attribute {key}", attribute_text(old.attrs.get(key)), attribute_text(new.attrs.get(key))
+    for k, (ours, theirs) in enumerate(zip_longest(old.inputs, new.inputs)):
+        after = theirs.name if theirs is not None else ""
+        if (_followed(ours, names) if ours is not None else "") != after:
+            yield "rewired", f"input {k}", ours.name if ours is not None else "", after
+    waits = sorted(names.get(n.name, n.name) for n in old.control_inputs)
+    waits_after = sorted(n.name for n in new.control_inputs)
+    if waits != waits_after:
+        yield "rewired", "control inputs", ", ".join(waits), ", ".join(waits_after)
 
 
 def _keys(nodes: Sequence[Node], known: Mapping[Node, Node], *, by_inputs: bool) -> dict[object, list[Node]]:

@@ -10,8 +10,8 @@ from typing import Any
 
 from graphwright.analyze.layers import in_gradient_scope
 from graphwright.errors import ArgumentError
-from graphwright.ir.given import as_graph
 from graphwright.ir.graph import Graph
+from graphwright.ir.jobs import as_graph
 from graphwright.report.graph_data import graph_view, served_view
 from graphwright.report.page import render, source, write_page
 from graphwright.report.served_picture import served_picture
@@ -20,23 +20,12 @@ from graphwright.report.units import counted, format_count, printable
 _STYLES = ("theme.css", "drawing_page.css", "drawing.css")
 
 
-def draw(
-    graph: Any,
-    path: str | Path | None = None,
-    *,
-    scope: str = "",
-    open_scopes: tuple[str, ...] = (),
-) -> Path:
+def draw(graph: Any, path: str | Path | None = None, *, scope: str = "", open_scopes: tuple[str, ...] = ()) -> Path:
     """Draw a graph with its functions into an HTML file.
 
     Args:
-        graph: a `Graph`, or whatever `load` reads.
         path: the file; by default `<name of the graph>.html` in the current folder.
-        scope: draw only this scope.
         open_scopes: scopes that are open at first.
-
-    Returns:
-        The file that was written.
 
     Raises:
         ArgumentError: an empty scope, another suffix, or a file that cannot be written.
@@ -62,11 +51,7 @@ def default_path(graph: Graph) -> Path:
 
 
 def check_target(path: str | Path, *, overwrite: bool = False) -> None:
-    """Refuse a path before a graph is loaded, as `draw` would, and an existing file unless `overwrite`.
-
-    Raises:
-        ArgumentError: another suffix, an existing file or folder, or a missing folder.
-    """
+    """Refuse a path before a graph is loaded, as `draw` would, and an existing file unless `overwrite`."""
     target = Path(path)
     _check_suffix(target)
     if target.is_dir() or (target.exists() and not overwrite):

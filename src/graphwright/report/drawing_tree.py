@@ -45,15 +45,7 @@ def served_tree(graph: Graph, picture: ServedPicture) -> tuple[Part, dict[Node, 
 
 
 def scope_tree(graph: Graph, *, scope: str = "") -> tuple[Part, dict[Node, Part]]:
-    """Return the root of the tree and the leaf of each node below `scope`.
-
-    >>> from graphwright.ir.graph import Graph
-    >>> g = Graph("g")
-    >>> _ = g.add_node("NoOp", "block/a"), g.add_node("NoOp", "block/b"), g.add_node("NoOp", "c")
-    >>> root, leaves = scope_tree(g)
-    >>> [(part.label, part.node_count) for part in root.parts]
-    [('block', 2), ('c', 1)]
-    """
+    """Return the root of the tree and the leaf of each node below `scope`."""
     prefix = f"{scope}/" if scope else ""
     nodes = [node for node in topological_order(graph) if node.name.startswith(prefix)]
     names = [node.name.removeprefix(prefix).rpartition("/") for node in nodes]
@@ -96,8 +88,7 @@ def _finished(root: Part) -> Part:
     for part in root.all_parts():
         if part.node is None:
             _gather_series(part)
-            if len(part.parts) > LARGEST_LEVEL:
-                _group(part)
+            _cut(part)
     for part in reversed(root.all_parts()):
         part.node_count = 1 if part.node is not None else sum(child.node_count for child in part.parts)
     return root
@@ -110,31 +101,27 @@ def _gather_series(part: Part) -> None:
         if child.node is not None and child.label.removeprefix(child.node.op_type).lstrip("_").isdigit():
             series.setdefault(child.node.op_type, []).append(child)
     for op_type, members in series.items():
-        if len(members) < _SERIES or len(part.parts) == len(members):
-            continue
-        group = Part(f"{op_type} × {len(members)}", f"{part.path}#{op_type}", None, part, members)
-        gathered = set(members)
-        part.parts = [child for child in part.parts if child not in gathered]
-        part.parts.append(group)
-        for member in members:
-            member.parent = group
-        if len(members) > LARGEST_LEVEL:
-            _group(group)
+        if _SERIES <= len(members) < len(part.parts):
+            group = _group_of(members, f"{op_type} × {len(members)}", f"{part.path}#{op_type}")
+            part.parts = [child for child in part.parts if child.parent is part] + [group]
+            _cut(group)
 
 
-def _group(part: Part) -> None:
-    """Cut parts into groups of about the square root of their number, repeatedly."""
+def _cut(part: Part) -> None:
+    """Cut many parts into groups of about the square root of their number, repeatedly."""
     while len(part.parts) > LARGEST_LEVEL:
         size = max(2, math.isqrt(len(part.parts)))
-        groups: list[Part] = []
-        for start in range(0, len(part.parts), size):
-            members = part.parts[start : start + size]
-            label = f"{members[0].label} … {members[-1].label}"
-            group = Part(label, f"{part.path}#{start}-{start + len(members)}", None, part, members)
-            for member in members:
-                member.parent = group
-            groups.append(group)
-        part.parts = groups
+        slices = [part.parts[start : start + size] for start in range(0, len(part.parts), size)]
+        borders = [f"{part.path}#{k * size}-{k * size + len(members)}" for k, members in enumerate(slices)]
+        labels = [f"{members[0].label} … {members[-1].label}" for members in slices]
+        part.parts = list(map(_group_of, slices, labels, borders))
+
+
+def _group_of(members: list[Part], label: str, path: str) -> Part:
+    group = Part(label, path, None, members[0].parent, members)
+    for member in members:
+        member.parent = group
+    return group
 
 
 def opened(root: Part, wanted: Iterable[str] = ()) -> set[Part]:

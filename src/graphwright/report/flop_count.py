@@ -4,29 +4,35 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-from graphwright.analyze.formula import Formula
-from graphwright.plain import fields_json, number
-from graphwright.report.sheet import (
-    NO_LAYER,
-    Block,
-    Column,
-    Fact,
-    Facts,
-    Flow,
-    Paragraph,
-    Printed,
-    Sheet,
-    Tab,
-    Table,
-    format_ratio,
-    pairs,
-    ranking,
-)
-from graphwright.report.units import NOT_KNOWN, feeds_text, format_bytes, format_count, format_flops, format_percent, printable
+from graphwright.plain import Result, fields_json, number
+from graphwright.report.sheet import NO_LAYER, Block, Column, Fact, Facts, Flow, Paragraph, Printed, Sheet, Tab, Table, pairs, ranking
+from graphwright.report.units import feeds_text, format_bytes, format_count, format_flops, format_percent, format_ratio, printable
 
 _BY_DIRECTION = {"forward": "forward_flops", "backward": "backward_flops", "optimizer": "optimizer_flops", "undivided": "undivided_flops"}
+
+
+@dataclass(frozen=True, slots=True)
+class Formula(Result):
+    """FLOPs as a line in the batch size.
+
+    >>> formula = Formula(131072.0, 3.0)
+    >>> print(formula)
+    131,072 * batch + 3
+    >>> formula(2)
+    262147.0
+    """
+
+    per_example: float
+    constant: float = 0.0
+
+    def __call__(self, batch: int) -> float:
+        return self.per_example * batch + self.constant
+
+    def __str__(self) -> str:
+        slope, constant = (number(round(figure, 2)) for figure in (self.per_example, self.constant))
+        return f"{slope:,} * batch" + (f" {'-' if self.constant < 0 else '+'} {abs(constant or 0):,}" if constant else "")
 
 
 class _Work:
@@ -52,12 +58,11 @@ class _Work:
 
 @dataclass(frozen=True, slots=True)
 class FlopRow(_Work):
-    """An op type or a layer. With an open batch size the figures are nan, and `formula` gives the FLOPs.
+    """An op type or a layer.
 
     Attributes:
         ops: executed nodes, each counted once however often a loop runs it.
         bytes_moved: of all executions; each input read once and each output written once.
-        unknown: uncounted nodes among them.
         undivided: FLOPs in all directions, if the directions are unknown and nan.
     """
 
@@ -68,16 +73,11 @@ class FlopRow(_Work):
     optimizer: float
     bytes_moved: float
     unknown: int = 0
-    formula: Formula | None = None
     undivided: float = 0.0
 
     def to_json(self) -> dict[str, object]:
-        """Return plain numbers; null for a figure that is a formula."""
-        return {
-            **fields_json(self, "name", **_BY_DIRECTION, unknown="unknown_ops"),
-            "flops_per_byte": number(self.arithmetic_intensity),
-            "formula": None if self.formula is None else str(self.formula),
-        }
+        """Return plain numbers."""
+        return {**fields_json(self, "name", **_BY_DIRECTION, unknown="unknown_ops"), "flops_per_byte": number(self.arithmetic_intensity)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,6 @@ class UnknownOps:
 
     Attributes:
         reason: "no rule" or "unknown shape".
-        node_share: of all executed nodes.
         bytes_share: of all known bytes moved; nan if unknown.
     """
 
@@ -100,20 +99,14 @@ class UnknownOps:
 class FlopCount(_Work, Printed):
     """Floating-point operations of a step, a multiply-add counted as two. Returned by `graphwright.count_flops`.
 
-    With an open batch size, forward, backward, optimizer, total and bytes_moved are nan, and `formulas` has them as polynomials.
-
     Attributes:
-        backward: FLOPs of the gradients.
         optimizer: between finished gradients and the updates of variables, clipping and weight decay included.
         unknown: by op type, uncounted nodes; no figure includes them.
         undivided: FLOPs in all directions, if forward, backward and optimizer are unknown and nan; else 0.
-        per_op_type: by op type, the most FLOPs first.
-        per_layer: by name scope, the most FLOPs first.
         bytes_moved: each input of a node read once, each output written once.
         loops: by loop, its trip count: "10 iterations", "at most 10 iterations", "per iteration: ..." or "... (measured)".
-        branches: by conditional, the FLOPs of each branch; the largest is counted.
-        formulas: by figure ("forward", ..., "total", "bytes_moved"), a `Formula` of the batch size; empty if it is bound.
-        how: by figure, its origin.
+        batch: the batch size of all figures if `feeds` leave it open, else None.
+        formula: the total for any batch size, if `feeds` leave it open; else None.
     """
 
     name: str
@@ -129,25 +122,20 @@ class FlopCount(_Work, Printed):
     how: Mapping[str, str]
     loops: Mapping[str, str] = field(default_factory=dict[str, str])
     branches: Mapping[str, tuple[float, ...]] = field(default_factory=dict[str, tuple[float, ...]])
-    formulas: Mapping[str, Formula] = field(default_factory=dict[str, Formula])
+    batch: int | None = None
+    formula: Formula | None = None
     undivided: float = 0.0
 
-    @property
-    def formula(self) -> Formula | None:
-        """All FLOPs as a polynomial of an open batch size: `str()` writes it, calling it gives the figure."""
-        return self.formulas.get("total")
-
     def to_json(self) -> dict[str, object]:
-        """Return plain numbers and text; null for a figure that is a formula."""
+        """Return plain numbers and text."""
         return {
             **fields_json(self, **_BY_DIRECTION, branches="branches_flops"),
             "total_flops": number(self.total),
             "flops_per_byte": number(self.arithmetic_intensity),
-            "formulas": {name: str(formula) for name, formula in self.formulas.items()},
+            "formula": None if self.formula is None else str(self.formula),
         }
 
     def _sheet(self) -> Sheet:
-        inputs = [Paragraph(f"Inputs: {feeds_text(self.feeds)}")] if self.feeds else []
         most = [*_most("op type", self.per_op_type), *_most("layer", self.per_layer)]
         not_counted = ranking("Not counted", [(name, ops.count) for name, ops in self.unknown.items()], lambda n: f"({format_count(n)})")
         branches = [(name, f"{' or '.join(map(format_flops, costs))}; the largest is counted") for name, costs in self.branches.items()]
@@ -159,46 +147,36 @@ class FlopCount(_Work, Printed):
             Facts(pairs(self.loops.items()), title="Loops"),
             Facts(pairs(branches), title="Branches"),
         ]
-        return Sheet(_verdict(self), [*inputs, *most, not_counted], [Tab("overview", "Overview", blocks)], list(self.how.items()))
+        first = [Paragraph(f"Inputs: {feeds_text(self.feeds)}" * bool(self.feeds)), *most, not_counted]
+        return Sheet(_verdict(self), first, [Tab("overview", "Overview", blocks)], list(self.how.items()))
 
 
-_LARGE = 1000  # the batch size at which open FLOPs are compared
 _UNKNOWN: Sequence[Column[tuple[str, UnknownOps]]] = (
     Column("op type", lambda row: row[0], kind="name"),
     Column("ops", lambda row: row[1].count),
     Column("of the ops", lambda row: row[1].node_share, format_percent),
-    Column("of the bytes", lambda row: row[1].bytes_share if math.isfinite(row[1].bytes_share) else NOT_KNOWN, format_percent),
+    Column("of the bytes", lambda row: format_percent(row[1].bytes_share)),
     Column("reason", lambda row: row[1].reason, kind="text"),
 )
 
 
 def _verdict(count: FlopCount) -> str:
-    text = format_flops(count.total)
-    if count.formula is not None:
-        first = f" ({count.formula(1):,} for a batch of 1)" if count.formula.at_one is not None else ""
-        text = f"{replace(count.formula, at_one=None)} FLOP{first}"
+    text = format_flops(count.total) if count.formula is None else f"{count.formula} FLOP"
     missing = sum(ops.count for ops in count.unknown.values())
     rest = f"; {format_count(missing)} of {format_count(count.node_count)} ops could not be counted" if missing else ""
-    return f"{printable(count.name)}: {text} per step{rest}."
+    size = f"; all other figures are for a batch of {count.batch}" if count.batch else ""
+    return f"{printable(count.name)}: {text} per step{rest}{size}."
 
 
 def _facts(count: FlopCount) -> list[Fact]:
     notes = {"forward": "a multiply-add counts as two", "backward": "gradients", "optimizer": "updates of the variables"}
-    rows: list[Fact] = []
-    for name, note in notes.items():
-        formula, amount = count.formulas.get(name), getattr(count, name)
-        figure = format_flops(amount) if math.isfinite(amount) else str(replace(formula, at_one=None)) if formula else NOT_KNOWN
-        rows += [Fact(name, figure, note)] if (any(formula.coefficients) if formula else amount) else []
-    moved = count.formulas["bytes_moved"].in_bytes() if "bytes_moved" in count.formulas else ""
-    if math.isfinite(count.bytes_moved):
-        moved = format_bytes(count.bytes_moved)
+    rows = [Fact(name, format_flops(amount), note) for name, note in notes.items() if (amount := getattr(count, name))]
     intensity = "" if math.isnan(count.arithmetic_intensity) else f", {count.arithmetic_intensity:.3g} FLOP per byte"
-    return [*rows, Fact("bytes moved", moved, f"read and written{intensity}")] if moved else rows
+    return [*rows, Fact("bytes moved", format_bytes(count.bytes_moved), f"read and written{intensity}")]
 
 
 def _most(heading: str, rows: Mapping[str, FlopRow]) -> Iterable[Flow]:
-    amounts = [(row.name or NO_LAYER, row.total if row.formula is None else row.formula(_LARGE)) for row in rows.values()]
-    finite = [(name, amount) for name, amount in amounts if math.isfinite(amount)]
+    finite = [(row.name or NO_LAYER, row.total) for row in rows.values() if math.isfinite(row.total)]
     total = sum(amount for _, amount in finite)
     if 2 * sum(amount for name, amount in finite if name != NO_LAYER) > total:
         yield ranking(f"Most by {heading}", finite, lambda amount: format_percent(amount / total))
@@ -208,7 +186,6 @@ def _rows_table(heading: str, rows: Mapping[str, FlopRow]) -> Table[FlopRow]:
     columns: list[Column[FlopRow]] = [
         Column(heading, lambda r: r.name or NO_LAYER, kind="name"),
         Column("ops", lambda r: r.ops),
-        Column("FLOPs", lambda r: "" if r.formula is None else str(r.formula)),
         Column("forward", lambda r: r.forward, format_flops),
         Column("back, opt.", lambda r: r.backward + r.optimizer, format_flops),
         Column("bytes", lambda r: r.bytes_moved, format_bytes, note="bytes read and written"),

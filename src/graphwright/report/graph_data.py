@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from graphwright.analyze.flops import flop_rule
 from graphwright.errors import ArgumentError, UnsupportedError
 from graphwright.ir.dtypes import format_shape
 from graphwright.ir.graph import Graph, Node
 from graphwright.ir.traits.values import MAY_BE_FED, is_constant
 from graphwright.ir.traits.variables import VARIABLES
+from graphwright.ops.flops import flop_rule
 from graphwright.report.attribute_text import attribute_text
 from graphwright.report.cost_rows import NodeCost
 from graphwright.report.drawing_tree import Part, opened, scope_tree, served_tree
@@ -46,16 +46,16 @@ def graph_view(graph: Graph, title: str, scope: str = "", open_scopes: tuple[str
 def served_view(graph: Graph, picture: ServedPicture, title: str, costs: NodeCosts | None = None) -> dict[str, Any]:
     """Return the layers, shapes and weights of a picture, with costs if they are known."""
     root, leaves = served_tree(graph, picture)
-    numbers = {node: k for k, node in enumerate(leaves)}
-    nodes: list[list[Any]] = []
-    line = _line_of(graph)
-    for node in leaves:
-        kind = 3 if node in picture.outputs else 1 if not picture.inputs[node] and node in picture.labels else kind_of(node)
+    numbers, line = {node: k for k, node in enumerate(leaves)}, _line_of(graph)
+
+    def row(node: Node) -> list[Any]:
+        kind = 3 if node in picture.outputs else 1 if not picture.inputs[node] and node in picture.labels else _kind_of(node)
         read = [numbers[value.producer] for value in picture.inputs[node]]
         name = picture.names[node]
         attributes = line(node) | _attributes(node) | ({"node": node.name} if name != node.name else {})
-        nodes.append([name, node.op_type, kind, read, [], types_text(node), attributes, picture.weights[node]])
-    view = _numbered(title, nodes, _tree_data(root, {leaf: numbers[node] for node, leaf in leaves.items()}, {root})) | {"served": True}
+        return [name, kind, read, [], _types_text(node), attributes, picture.weights[node]]
+
+    view = _rows_and_tree(title, root, leaves, {root}, row) | {"served": True}
     return view if costs is None else view | costs.data(leaves)
 
 
@@ -80,11 +80,7 @@ class NodeCosts:
             time_s = cost.measured_time_s if self.measured else cost.estimated_time_s
             rows.append((cost.flops, cost.bytes_moved, round(time_s, 9) if math.isfinite(time_s) else 0.0, at_peak[node.name]))
         columns = [[int(f) if f == int(f) else f for f in column] for column in zip(*rows, strict=True)]
-        return {
-            "costs": dict(zip(("flops", "moved", "time", "peak"), columns, strict=False)),
-            "layers": list(layers),
-            "layerOf": layer_of,
-        }
+        return {"costs": dict(zip(("flops", "moved", "time", "peak"), columns, strict=False)), "layers": list(layers), "layerOf": layer_of}
 
 
 def costed_views(graph: Graph, costs: NodeCosts, *, node_limit: int = REPORT_NODES) -> list[dict[str, Any]]:
@@ -101,12 +97,7 @@ def costed_views(graph: Graph, costs: NodeCosts, *, node_limit: int = REPORT_NOD
 
 
 def checked_tree(graph: Graph, scope: str) -> tuple[Part, dict[Node, Part]]:
-    """Return the tree of scopes.
-
-    Raises:
-        ArgumentError: the scope is empty.
-        UnsupportedError: the graph is too large.
-    """
+    """Return the tree of scopes; raise an error if the scope is empty or the graph too large."""
     root, leaves = scope_tree(graph, scope=scope.strip("/"))
     if scope and not leaves:
         raise ArgumentError(f"no node lies in scope {scope!r}", where=f"graph {graph.name!r}")
@@ -119,7 +110,7 @@ def checked_tree(graph: Graph, scope: str) -> tuple[Part, dict[Node, Part]]:
     return root, leaves
 
 
-def kind_of(node: Node) -> int:
+def _kind_of(node: Node) -> int:
     """Return 1 for a fed node, 2 for a stored value, 3 for an output, else 0."""
     if not node.inputs and node.op_type in MAY_BE_FED:
         return 1
@@ -128,43 +119,38 @@ def kind_of(node: Node) -> int:
     return 3 if node.graph.is_border(node) else 0
 
 
-def types_text(node: Node) -> str:
+def _types_text(node: Node) -> str:
     return ", ".join(f"{v.dtype}{format_shape(v.shape)}" for v in node.outputs[:8]) + (" …" if len(node.outputs) > 8 else "")
 
 
 def _view(
-    title: str,
-    root: Part,
-    leaves: Mapping[Node, Part],
-    open_parts: set[Part],
-    attributes: Callable[[Node], dict[str, str]],
+    title: str, root: Part, leaves: Mapping[Node, Part], open_parts: set[Part], attributes: Callable[[Node], dict[str, str]]
 ) -> dict[str, Any]:
     numbers = {node: k for k, node in enumerate(leaves)}
-    nodes: list[list[Any]] = []
-    for node in leaves:
+
+    def row(node: Node) -> list[Any]:
         inputs = [numbers.get(v.producer, v.name) for v in node.inputs]
         controls = [numbers[c] for c in node.control_inputs if c in numbers]
-        nodes.append([leaves[node].path, node.op_type, kind_of(node), inputs, controls, types_text(node), attributes(node)])
-    return _numbered(title, nodes, _tree_data(root, {leaf: numbers[node] for node, leaf in leaves.items()}, open_parts))
+        return [leaves[node].path, _kind_of(node), inputs, controls, _types_text(node), attributes(node)]
+
+    return _rows_and_tree(title, root, leaves, open_parts, row)
 
 
-def _numbered(title: str, nodes: list[list[Any]], tree: list[Any]) -> dict[str, Any]:
-    """Replace the op type of each node, its second entry, by a number."""
+def _rows_and_tree(
+    title: str, root: Part, leaves: Mapping[Node, Part], open_parts: set[Part], row: Callable[[Node], list[Any]]
+) -> dict[str, Any]:
+    """Return the data of a view: the row of each node with the number of its op type in second place, and the tree."""
     ops: dict[str, int] = {}
-    for node in nodes:
-        node[1] = ops.setdefault(node[1], len(ops))
-    families = (rule.family if (rule := flop_rule(op_type)) is not None else "" for op_type in ops)
+    nodes = [[name, ops.setdefault(node.op_type, len(ops)), *others] for node in leaves for name, *others in [row(node)]]
+    families = [rule.family if (rule := flop_rule(op_type)) is not None else "" for op_type in ops]
+    tree = _tree_data(root, {leaf: k for k, leaf in enumerate(leaves.values())}, open_parts)
     return {"title": printable(title), "ops": list(ops), "hues": [_HUES.get(name, 3) for name in families], "nodes": nodes, "tree": tree}
 
 
 def _tree_data(root: Part, numbers: Mapping[Part, int], wanted: set[Part]) -> list[Any]:
     """Return `[label, is open, parts, path]` per part, or the number of the node."""
-    order = [root]
-    for part in order:
-        if part not in numbers:
-            order += part.parts
     data: dict[Part, Any] = {}
-    for part in reversed(order):
+    for part in reversed(root.all_parts()):
         if part in numbers:
             named = part.node is not None and part.path.rpartition("/")[2] != part.label
             data[part] = [part.label, numbers[part]] if named else numbers[part]

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
-from graphwright.analyze.flops import flop_rule
 from graphwright.analyze.measurement import Measurement
 from graphwright.analyze.step_profile import StepProfile, by_layer, by_op_type
 from graphwright.analyze.time_model import Roofs
 from graphwright.ir.graph import Graph
+from graphwright.ops.flops import flop_rule
 from graphwright.plain import fields_json
 from graphwright.report.advice import Advice, advice_tab
 from graphwright.report.cost_rows import (
@@ -27,7 +25,6 @@ from graphwright.report.cost_rows import (
     op_type_table,
 )
 from graphwright.report.graph_data import NodeCosts, costed_views
-from graphwright.report.json_form import INSPECTION_SCHEMA, rows_json, timeline_json
 from graphwright.report.measured_chart import measured_tracks, profile_tracks
 from graphwright.report.page import OnPage
 from graphwright.report.parameter_table import ParameterCount
@@ -35,7 +32,7 @@ from graphwright.report.peak_facts import RESIDENT_NOTE, chart_title, executor_n
 from graphwright.report.peak_prediction import PeakPrediction, of_example_sizes
 from graphwright.report.profile_report import op_run_blocks
 from graphwright.report.roofline import Roofline, make_roofline, roofline_data
-from graphwright.report.sheet import Block, Drawing, Fact, Facts, Paragraph, Printed, Sheet, Tab, ranking
+from graphwright.report.sheet import Block, Drawing, Fact, Facts, Paragraph, Sheet, Tab, ranking
 from graphwright.report.timeline import MemoryCharts, Timeline, live_group_table, live_groups, live_table, peak_note, role_flow
 from graphwright.report.units import feeds_text, format_bytes, format_count, format_flops, format_short, format_time
 
@@ -46,7 +43,7 @@ _MEASURED = (
 
 
 @dataclass(frozen=True)
-class Inspection(OnPage, Printed):
+class Inspection(OnPage):
     """The costs of a step. Returned by `graphwright.inspect`.
 
     Attributes:
@@ -54,20 +51,12 @@ class Inspection(OnPage, Printed):
             unknown. `how` says which.
         timeline: memory in the same order; in the traced order for a step that XLA compiles.
         executor: the prediction behind `peak_bytes`, with its range; None for the traced order.
-        backward_flops: of the gradients, without the updates of variables.
         optimizer_flops: between finished gradients and the updates of variables.
         undivided_flops: FLOPs in all directions, if the directions are unknown and nan; else 0.
         unknown_flop_ops: op types that no figure of FLOPs counts, without a rule or with an unknown shape.
         op_types: costs by op type, the longest estimated time first.
-        nodes: costs by node of `graph`.
-        roofs: the limits of the machine for the roofline.
-        output_shapes: by layer and scope, in execution order.
         layer_origins: by layer, its class and the line that made it.
-        table: the depth and columns of the table of layers, see `with_table`.
         graph: the inspected flat graph, calls inlined; pickles and deep copies leave it out.
-        profile: a measured step, see `with_profile`.
-        advice: see `with_advice`.
-        how: by figure, its origin.
     """
 
     name: str
@@ -109,24 +98,17 @@ class Inspection(OnPage, Printed):
         return _verdict(self)
 
     def with_profile(self, profile: StepProfile, roofs: Roofs | None = None) -> Inspection:
-        """Return the inspection with the times of a measured step.
-
-        Args:
-            profile: of the same step, the attribute `step` of what `graphwright.profile` returns.
-            roofs: limits of the machine that it ran on.
-        """
-        node_time_s: dict[str, float] = defaultdict(float)
+        """Return the inspection with the times of a measured step, the attribute `step` of what `graphwright.profile` returns."""
+        node_time_s: dict[str, float] = {}
         for run in profile.runs:
-            node_time_s[run.name] += run.time_s
-        layers, op_types = by_layer(profile), by_op_type(profile)
-        layer_time_s = {name: row.time_s for name, row in layers.items()}
-        op_type_time_s = {name: row.time_s for name, row in op_types.items()}
+            node_time_s[run.name] = node_time_s.get(run.name, 0.0) + run.time_s
+        layers, op_types = ({name: row.time_s for name, row in rows.items()} for rows in (by_layer(profile), by_op_type(profile)))
         return replace(
             self,
             profile=profile,
             roofs=roofs or self.roofs,
-            layers=tuple(replace(row, measured_time_s=layer_time_s.get(row.layer, math.nan)) for row in self.layers),
-            op_types=tuple(replace(row, measured_time_s=op_type_time_s.get(row.op_type, math.nan)) for row in self.op_types),
+            layers=tuple(replace(row, measured_time_s=layers.get(row.layer, math.nan)) for row in self.layers),
+            op_types=tuple(replace(row, measured_time_s=op_types.get(row.op_type, math.nan)) for row in self.op_types),
             nodes={name: replace(cost, measured_time_s=node_time_s.get(name, math.nan)) for name, cost in self.nodes.items()},
             how={**self.how, "measured time": _MEASURED},
         )
@@ -145,43 +127,36 @@ class Inspection(OnPage, Printed):
         return replace(self, table=LayerTable(depth, None if columns is None else tuple(columns)))
 
     def with_advice(self, advice: Advice) -> Inspection:
-        """Return the inspection with advice on its memory, which its page shows first.
-
-        Args:
-            advice: of the same step, what `graphwright.advise` returns.
-        """
+        """Return the inspection with what `graphwright.advise` returns for the same step, which its page shows first."""
         return replace(self, advice=advice)
 
     def to_json(self) -> dict[str, object]:
         """Return plain numbers and text, as docs/json.md and schemas/inspection.schema.json describe them."""
         return {
-            "schema": INSPECTION_SCHEMA,
+            "schema": "graphwright.inspection/1",
             "verdict": self.verdict,
             **fields_json(self, "nodes", "graph", "profile", "table", "advice", "layer_origins"),
-            "layers": rows_json(self.layers),
-            "op_types": rows_json(self.op_types),
-            "timeline": timeline_json(self.timeline),
         }
 
     def _sheet(self) -> Sheet:
         timeline, advice = self.timeline, self.advice
-        verdict, tone = _verdict(self), "neutral"
+        verdict, tone, kind, tabs = _verdict(self), "neutral", "inspection", list[Tab]()
         if advice is not None:
             verdict, tone = advice.verdict[:1].upper() + advice.verdict[1:], "good" if advice.fits else "bad"
-        kind = "advice and inspection" if advice else "inspection"
-        tabs = [advice_tab(advice)] if advice else []
+            kind, tabs = "advice and inspection", [advice_tab(advice)]
         tabs += [Tab("overview", "Overview", _overview(self)), Tab("layers", "Layers", [layer_table(self.layers, on="page")])]
         live = live_table("table-live", "Live at the peak, buffer by buffer", timeline)
         tabs.append(Tab("memory", "At the peak", [live_group_table(timeline.live_at_peak, timeline.peak_bytes), live]))
-        if self.profile is not None and self.profile.runs:
-            tabs.append(Tab("step", "Timeline", op_run_blocks(self.profile)))
+        if (profile := _profiled(self)) is not None:
+            tabs.append(Tab("step", "Timeline", op_run_blocks(profile)))
         roofline = make_roofline(self.roofs, self.layers, self.op_types, self.profile) if self.roofs else None
         if roofline or self.op_types:
             chart = [_roofline_figure(roofline)] if roofline else []
             tabs.append(Tab("roofline", "Roofline" if roofline else "Op types", [*chart, op_type_table(self.op_types)]))
         if self.graph is not None and len(self.graph):
             tabs.append(Tab("graph", "Graph", [_graph_figure(self, self.graph)]))
-        return Sheet(verdict, _first_screen(self), tabs, _origins(self), self.name, kind, tone, self.feeds)
+        origins = [*self.how.items(), *([("measured", self.measured.how)] if self.measured else [])]
+        return Sheet(verdict, _first_screen(self), tabs, origins, self.name, kind, tone, self.feeds)
 
 
 _STATE = ("weights", "optimizer state", "inputs")
@@ -217,42 +192,39 @@ def _first_screen(inspection: Inspection) -> list[Block]:
 
 
 def _overview(inspection: Inspection) -> list[Block]:
-    timeline, profile, memory = inspection.timeline, inspection.profile, inspection.advice
-    tracks = measured_tracks(("measured", "Measured", inspection.measured)) or (profile_tracks(profile) if profile and profile.runs else [])
-    title = "" if inspection.peak_bytes == timeline.peak_bytes and not tracks else chart_title("Predicted", inspection.peak_bytes, timeline)
-    time_of = {name: cost.measured_time_s for name, cost in inspection.nodes.items()} if profile and profile.runs else {}
-    markers = [("budget", memory.memory_bytes if memory else 0), ("lower bound", inspection.lower_bound_bytes)]
+    timeline, profile, peak_bytes = inspection.timeline, _profiled(inspection), inspection.peak_bytes
+    memory_bytes = inspection.advice.memory_bytes if inspection.advice else None
+    tracks = measured_tracks(("measured", "Measured", inspection.measured)) or (profile_tracks(profile) if profile else [])
+    title = "" if peak_bytes == timeline.peak_bytes and not tracks else chart_title("Predicted", peak_bytes, timeline)
+    time_of = {name: cost.measured_time_s for name, cost in inspection.nodes.items()} if profile else {}
+    bars = peak_bars("", peak_bytes, inspection.measured, "before")
+    markers = [("budget", memory_bytes or 0), ("lower bound", inspection.lower_bound_bytes)]
     tops = _tops(inspection.layers)
-    tree = layer_tree(inspection.layers, inspection.output_shapes, inspection.layer_origins, inspection.table)
     return [
-        tree,
+        layer_tree(inspection.layers, inspection.output_shapes, inspection.layer_origins, inspection.table),
         MemoryCharts(
-            [("timeline", title, timeline)], inspection.peak_bytes, memory.memory_bytes if memory else None, tracks, time_of,
-            title="Memory over the step", part="chart",
+            [("timeline", title, timeline)], peak_bytes, memory_bytes, tracks, time_of, title="Memory over the step", part="chart"
         ),
-        Drawing(
-            "peak_bars",
-            {
-                "bars": peak_bars("", inspection.peak_bytes, inspection.measured, "before"),
-                "markers": markers,
-                "resident": inspection.resident_bytes,
-            },
-            title="Peak memory",
-        ),
+        Drawing("peak_bars", {"bars": bars, "markers": markers, "resident": inspection.resident_bytes}, title="Peak memory"),
         Facts(_facts(inspection)),
         *([Drawing("top_lists", {"tops": tops}, title="Where it goes")] if tops else []),
-    ]  # fmt: skip
+    ]
+
+
+def _profiled(inspection: Inspection) -> StepProfile | None:
+    """Return the profile, if it holds runs."""
+    return inspection.profile if inspection.profile is not None and inspection.profile.runs else None
 
 
 def _tops(layers: Sequence[LayerCost]) -> dict[str, list[tuple[str, str, str, float]]]:
-    figures: tuple[tuple[str, Callable[[LayerCost], float], Callable[[Any], str]], ...] = (
-        ("Live at the peak", lambda r: r.peak_share_bytes, format_bytes),
-        ("FLOPs", lambda r: r.flops, format_flops),
-        ("Measured time", lambda r: r.measured_time_s, format_time),
-        ("Estimated time", lambda r: r.estimated_time_s, format_time),
-        ("Parameters", lambda r: r.parameter_count, format_count),
-    )
-    tops = {title: largest_layers([(figure(row), row.layer) for row in layers], form) for title, figure, form in figures}
+    figures = {
+        "Live at the peak": ("peak_share_bytes", format_bytes),
+        "FLOPs": ("flops", format_flops),
+        "Measured time": ("measured_time_s", format_time),
+        "Estimated time": ("estimated_time_s", format_time),
+        "Parameters": ("parameter_count", format_count),
+    }
+    tops = {title: largest_layers([(getattr(r, name), r.layer) for r in layers], form) for title, (name, form) in figures.items()}
     if tops["Measured time"]:
         del tops["Estimated time"]
     return {title: rows for title, rows in tops.items() if rows}
@@ -268,22 +240,20 @@ def _roofline_figure(roofline: Roofline) -> Drawing:
 
 
 def _graph_figure(inspection: Inspection, graph: Graph) -> Drawing:
-    measured = inspection.profile is not None and bool(inspection.profile.runs)
-    time = "measured time" if measured else "estimated time"
+    time = "measured time" if _profiled(inspection) else "estimated time"
     costs = NodeCosts(inspection.nodes, inspection.timeline.live_at_peak, inspection.profile is not None)
     hint = f"{format_count(inspection.node_count)} operations, as far as a page can hold them. Scopes are closed at first."
-    scripts = ("drawing.js", "graph_tab.js")
-    return Drawing(
-        "graph", {"time": time}, scripts, lambda: {"graphs": costed_views(graph, costs), "timeWords": time}, title="Graph", hint=hint
-    )
+    scripts, data = ("drawing.js", "graph_tab.js"), lambda: {"graphs": costed_views(graph, costs), "timeWords": time}
+    return Drawing("graph", {"time": time}, scripts, data, title="Graph", hint=hint)
 
 
 def _facts(inspection: Inspection) -> list[Fact]:
     parameters, products = inspection.parameters, multiply_adds(inspection)
     trained = f"{format_count(parameters.trainable)} trained, {format_bytes(parameters.trainable_bytes)}; "
     trained += f"others {format_bytes(parameters.non_trainable_bytes)}, with states of metrics"
-    directions = ("forward", "backward", "optimizer") if not inspection.undivided_flops else ()
-    parts = ", ".join(f"{name} {format_flops(getattr(inspection, f'{name}_flops'))}" for name in directions) or "directions not known"
+    parts = ", ".join(f"{name} {format_flops(getattr(inspection, f'{name}_flops'))}" for name in ("forward", "backward", "optimizer"))
+    if inspection.undivided_flops:
+        parts = "directions not known"
     touched = len(inspection.timeline.labels)
     nodes = [f"{format_count(touched)} touch 4 KiB and more"] * bool(touched)
     nodes += [f"with {feeds_text(inspection.feeds)}"] * bool(inspection.feeds)
@@ -301,24 +271,13 @@ def _facts(inspection: Inspection) -> list[Fact]:
 
 
 def _peak_facts(inspection: Inspection) -> list[Fact]:
-    executor, timeline = inspection.executor, inspection.timeline
-    if executor is None:
-        return [Fact("peak", format_bytes(inspection.peak_bytes), f"{peak_note(timeline)}; in the order of the trace")]
-    if executor.order == "xla":
+    executor, timeline, peak = inspection.executor, inspection.timeline, format_bytes(inspection.peak_bytes)
+    if executor is not None and executor.order == "xla":
         return [
-            Fact(
-                "peak",
-                format_bytes(executor.peak_bytes),
-                "by XLA's buffer assignment; all other figures are per operation, without fusions",
-            ),
+            Fact("peak", peak, "by XLA's buffer assignment; all else here is operation by operation"),
             Fact("uncompiled", format_bytes(timeline.peak_bytes), peak_note(timeline)),
         ]
-    return [Fact("peak", format_bytes(executor.peak_bytes), f"{peak_note(timeline)}; {executor_note(executor)}")]
-
-
-def _origins(inspection: Inspection) -> list[tuple[str, str]]:
-    measured = inspection.measured
-    return [*inspection.how.items(), *([("measured", measured.how)] if measured else [])]
+    return [Fact("peak", peak, f"{peak_note(timeline)}; {executor_note(executor) if executor else 'in the order of the trace'}")]
 
 
 def multiply_adds(inspection: Inspection) -> float:

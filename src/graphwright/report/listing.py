@@ -67,53 +67,25 @@ class Listing:
         counts = [(self.node_count, "node"), (len(self.functions), "function"), (self.variable_count, "variable")]
         lines = [f"{printable(self.name) or 'graph'}: {', '.join(counted(*pair) for pair in counts)}"]
         for signature in self.signatures:
-            lines.append(
-                f"signature {printable(signature.name)}" + (f" ({printable(signature.method_name)})" if signature.method_name else "")
-            )
-            lines += _ports(signature.inputs, signature.outputs, rows)
+            method = f" ({signature.method_name})" if signature.method_name else ""
+            lines += [printable(f"signature {signature.name}{method}"), *_ports(signature.inputs, signature.outputs, rows)]
         if not self.signatures:
             lines += ["no signature; inputs and outputs are", *_ports(self.inputs, self.outputs, rows)]
-        if self.functions:
-            lines += ["functions", *_functions(self.functions, rows)]
-        if self.op_types:
-            lines += ["op types", *_cut([f"  {count:>7,}  {printable(op_type)}" for op_type, count in self.op_types.items()], rows)]
-        if self.collections:
-            lines += ["collections", *_cut([f"  {count:>7,}  {printable(name)}" for name, count in self.collections.items()], rows)]
+        for title, counted_names in (
+            ("functions", _functions(self.functions)),
+            ("op types", self.op_types.items()),
+            ("collections", self.collections.items()),
+        ):
+            if counted_names:
+                lines += [title, *_cut([f"  {count:>7,}  {printable(name)}" for name, count in counted_names], rows)]
         return "\n".join(lines)
 
 
 def listing(graph: Graph, variable_count: int, *, inputs: Iterable[Value] = (), outputs: Iterable[Value] = ()) -> Listing:
-    """Summarize a graph.
-
-    Args:
-        graph: the graph.
-        variable_count: its number of variables; several handles may refer to one.
-        inputs: fed values of a graph without signatures.
-        outputs: fetched values of a graph without signatures.
-
-    Raises:
-        GraphError: the shape of an input or output cannot be inferred, because the graph is inconsistent.
-
-    >>> from graphwright.ir.text import from_text
-    >>> g = from_text('''
-    ... graph "model"
-    ... %x = Placeholder() : float32[?, 3]
-    ... %y = Relu(%x:0) : float32[?, 3]
-    ... ''')
-    >>> print(listing(g, 0, inputs=[g.value("x")], outputs=[g.value("y")]).text())
-    model: 2 nodes, 0 functions, 0 variables
-    no signature; inputs and outputs are
-      in   x  x:0  float32[?,3]
-      out  y  y:0  float32[?,3]
-    op types
-            1  Placeholder
-            1  Relu
-    """
+    """Summarize a graph; `inputs` and `outputs` stand for the signatures that it lacks."""
     signatures = [SignatureLines(k, s.method_name, _keyed(s.inputs), _keyed(s.outputs)) for k, s in graph.signatures.items()]
-    functions = [
-        FunctionLine(name, len(function.body), _at_rest(function.body.inputs), _at_rest(function.body.outputs))
-        for name, function in graph.functions.items()
-    ]
+    bodies = ((name, function.body) for name, function in graph.functions.items())
+    functions = [FunctionLine(name, len(body), _at_rest(body.inputs), _at_rest(body.outputs)) for name, body in bodies]
     counts = Counter(node.op_type for node in graph)
     return Listing(
         graph.name,
@@ -140,25 +112,26 @@ def _at_rest(values: Iterable[Value]) -> tuple[ValueLine, ...]:
 def _ports(inputs: tuple[ValueLine, ...], outputs: tuple[ValueLine, ...], rows: int) -> list[str]:
     both = (*inputs[:rows], *outputs[:rows])
     widths = [max((len(printable(text)) for text in texts), default=0) for texts in ([v.key for v in both], [v.name for v in both])]
-    lines: list[str] = []
-    for word, values in (("in ", inputs), ("out", outputs)):
-        lines += _cut([f"  {word}  {printable(v.key):<{widths[0]}}  {printable(v.name):<{widths[1]}}  {v.type}" for v in values], rows)
-    return lines
+
+    def lines(word: str, values: Sequence[ValueLine]) -> list[str]:
+        return _cut([f"  {word}  {printable(v.key):<{widths[0]}}  {printable(v.name):<{widths[1]}}  {v.type}" for v in values], rows)
+
+    return lines("in ", inputs) + lines("out", outputs)
 
 
-def _functions(functions: Sequence[FunctionLine], rows: int) -> list[str]:
-    """Write the largest functions first, by the shortest names that differ."""
+def _functions(functions: Sequence[FunctionLine]) -> list[tuple[str, int]]:
+    """Return functions in words with their number of nodes, the largest first, by the shortest names that differ."""
     short = {f.name: _TRACE.sub(r"\1", f.name) for f in functions}
     taken = Counter(short.values())
-    lines: list[str] = []
+    rows: list[tuple[str, int]] = []
     for function in sorted(functions, key=lambda f: -f.node_count):
         name = short[function.name] if taken[short[function.name]] == 1 else function.name.removeprefix("__inference_")
         results = ", ".join(v.type for v in function.results[:2]) + (", ..." if len(function.results) > 2 else "")
         types = [v.type for v in function.arguments if v.dtype != "resource"]
         variables = len(function.arguments) - len(types)
         arguments = [*types[:2], *(["..."] if len(types) > 2 else []), *([counted(variables, "variable")] if variables else [])]
-        lines.append(f"  {function.node_count:>7,}  {shorten_middle(printable(name), 32)}({', '.join(arguments)}) -> ({results})")
-    return _cut(lines, rows)
+        rows.append((f"{shorten_middle(printable(name), 32)}({', '.join(arguments)}) -> ({results})", function.node_count))
+    return rows
 
 
 def _cut(lines: list[str], rows: int) -> list[str]:

@@ -17,12 +17,11 @@ from graphwright.files import file_for_user
 from graphwright.plain import fields_json, from_plain, plain
 from graphwright.plan.json_file import read_json
 from graphwright.report.cost_rows import LayerCost, layer_table
-from graphwright.report.json_form import MEMORY_PLAN_SCHEMA, rows_json, timeline_json
 from graphwright.report.measured_chart import measured_tracks
 from graphwright.report.page import OnPage, page_of
 from graphwright.report.peak_facts import RESIDENT_NOTE, chart_title, executor_note, measured_facts, peak_bars
 from graphwright.report.peak_prediction import PeakPrediction, of_example_sizes
-from graphwright.report.sheet import Block, Column, Drawing, Fact, Facts, Paragraph, Printed, Sheet, Tab, Table, Tone, ratio
+from graphwright.report.sheet import Block, Column, Drawing, Fact, Facts, Paragraph, Sheet, Tab, Table, ratio
 from graphwright.report.timeline import MemoryCharts, Timeline, live_group_table, live_table, peak_note
 from graphwright.report.units import counted, format_bytes, format_bytes_apart, format_count, format_flops, format_percent, format_time
 
@@ -51,7 +50,6 @@ class CopyEngine:
     Attributes:
         write_bytes_per_s: on the way out; to a disk, until the disk has the data.
         read_bytes_per_s: on the way back.
-        latency_s: of each copy, each way.
         how: measured or given, in words.
     """
 
@@ -85,7 +83,6 @@ class PlanRecipe:
         schedules: tasks in their order, by fingerprint of the planned graph.
         exceeding: fingerprints for which no schedule keeps the budget.
         offload_to: the folder or device of copies; "" for none.
-        device: as `optimize_memory` takes it.
     """
 
     budget: int | float | str
@@ -108,7 +105,7 @@ class CurvePoint:
 
 
 @dataclass(frozen=True)
-class MemoryPlan(OnPage, Printed):
+class MemoryPlan(OnPage):
     """A plan for a step within a budget. The attribute `plan` of what `optimize_memory` returns.
 
     Attributes:
@@ -129,7 +126,6 @@ class MemoryPlan(OnPage, Printed):
         device_peaks: predicted peak by device of this process, such as "GPU:1"; "worker 1" is the one device of a process among several,
             "worker 1 GPU:0" one of its devices, "one device" the only one.
         recipe: `optimize_memory(step, plan=...)` follows it.
-        offloaded_bytes: of buffers that are copied away and back.
         offload_to: the folder or device of the copies; "" for none.
     """
 
@@ -164,11 +160,7 @@ class MemoryPlan(OnPage, Printed):
     offload_to: str = ""
 
     def save(self, path: str | Path) -> Path:
-        """Write the plan as a .json file, for `graphwright.load_plan` and `optimize_memory(step, plan=path)`; return the path.
-
-        Raises:
-            ArgumentError: `path` is a folder, lies in no folder, or cannot be written.
-        """
+        """Write the plan as a .json file, for `graphwright.load_plan` and `optimize_memory(step, plan=path)`; return the path."""
         with file_for_user(Path(path)) as stream:
             json.dump({"format": _FORMAT, "version": _VERSION, "plan": plain(self, whole=True)}, stream, separators=(",", ":"))
         return Path(path)
@@ -180,33 +172,32 @@ class MemoryPlan(OnPage, Printed):
 
     def to_json(self) -> dict[str, object]:
         """Return plain numbers and text, as docs/json.md and schemas/memory_plan.schema.json describe them."""
-        return {
-            "schema": MEMORY_PLAN_SCHEMA,
-            "verdict": self.verdict,
-            **fields_json(self, "recipe"),
-            "layers": rows_json(self.layers),
-            "timeline_before": timeline_json(self.timeline_before),
-            "timeline_after": timeline_json(self.timeline_after),
-        }
+        return {"schema": "graphwright.memory_plan/1", "verdict": self.verdict, **fields_json(self, "recipe")}
 
     def _sheet(self) -> Sheet:
         before, after = self.timeline_before, self.timeline_after
-        live = [live_table("table-live-after", "Live at the planned peak, buffer by buffer", after)]
+        memory: list[Block] = [
+            live_group_table(after.live_at_peak, after.peak_bytes, "Live at the planned peak"),
+            live_table("table-live-after", "Live at the planned peak, buffer by buffer", after),
+        ]
         if self.status != "unchanged":
-            live.append(live_table("table-live-before", "Live at the original peak, buffer by buffer", before))
-        memory = [live_group_table(after.live_at_peak, after.peak_bytes, "Live at the planned peak"), *live]
-        tabs = [Tab("overview", "Overview", _overview(self)), Tab("memory", "At the peak", memory)]
-        if self.curve:
-            tabs.append(Tab("price", "Memory and time", _curve_blocks(self)))
-        hint = "; ".join(
-            f"{decision}: {counted(count, 'value')} ({format_bytes(nbytes)})" for decision, (count, nbytes) in _totals(self).items()
-        )
+            memory.append(live_table("table-live-before", "Live at the original peak, buffer by buffer", before))
+        totals = [f"{decision}: {counted(count, 'value')} ({format_bytes(nbytes)})" for decision, (count, nbytes) in _totals(self).items()]
         decisions = Table(
             self.decisions, _DECISIONS, "table-decisions", "Forward values that the backward pass reads", lambda d: d.layer, limit=8,
-            empty="The step keeps no residuals.", title="Decisions about the residuals", hint=hint,
+            empty="The step keeps no residuals.", title="What becomes of the residuals", hint="; ".join(totals),
         )  # fmt: skip
-        tabs += [Tab("layers", "Layers", [layer_table(self.layers)]), Tab("residuals", "Residuals", [decisions])]
-        return Sheet(_verdict(self), _first_screen(self), tabs, _origins(self), self.name, "memory plan", _tone(self), self.feeds)
+        tabs = [
+            Tab("overview", "Overview", _overview(self)),
+            Tab("memory", "At the peak", memory),
+            *([Tab("price", "Memory and time", _curve_blocks(self))] if self.curve else []),
+            Tab("layers", "Layers", [layer_table(self.layers)]),
+            Tab("residuals", "Residuals", [decisions]),
+        ]
+        measured = self.measured_after.peak_bytes if self.measured_after is not None else 0
+        fits = self.status != "infeasible" and max(self.peak_bytes, measured) <= self.budget_bytes
+        tone = "good" if fits else "bad"
+        return Sheet(_verdict(self), _first_screen(self), tabs, _origins(self), self.name, "memory plan", tone, self.feeds)
 
 
 _DECISIONS: Sequence[Column[BufferDecision]] = (
@@ -222,21 +213,29 @@ _DECISIONS: Sequence[Column[BufferDecision]] = (
 
 def _fits_as_it_is(plan: MemoryPlan) -> bool:
     """Whether the unmodified step keeps the budget too; a plan in the traced order may only hold that order."""
-    return plan.status == "unchanged" and plan.original_peak_bytes <= plan.budget_bytes
+    return plan.status == "unchanged" and max(_high_bytes(plan), plan.original_peak_bytes) <= plan.budget_bytes
+
+
+def _is_left(plan: MemoryPlan) -> bool:
+    """Whether the step runs as it is, in no fixed order."""
+    return plan.how.get("plan", "").startswith("none: ")
+
+
+def _high_bytes(plan: MemoryPlan) -> int:
+    return plan.executor.high_bytes if plan.executor is not None else 0
 
 
 def _first_screen(plan: MemoryPlan) -> list[Block]:
     if plan.status == "infeasible" or not plan.original_peak_bytes:
         return []
-    totals = _totals(plan)
+    of = f"of {format_count(len(plan.decisions))} activations kept for backward"
     acts = [
-        f"{verb} {format_count(totals[decision][0])} of {format_count(len(plan.decisions))} activations kept for backward "
-        f"({format_bytes(totals[decision][1])})"
-        for decision, verb in (("recompute", "recomputes"), ("offload", "offloads"))
-        if decision in totals
+        f"{decision}s {format_count(count)} {of} ({format_bytes(nbytes)})"
+        for decision, (count, nbytes) in sorted(_totals(plan).items(), reverse=True)
+        if decision != "save"
     ]
-    acts += [plan.rewritten] if plan.rewritten else []
-    text = "; ".join(acts) or ("nothing is changed" if _fits_as_it_is(plan) else "changes the order of operations only")
+    is_same = _fits_as_it_is(plan) or _is_left(plan)
+    text = "; ".join(filter(None, [*acts, plan.rewritten])) or ("nothing is changed" if is_same else "changes the order of operations only")
     least = f" Recomputing costs at least {format_percent(plan.least_overhead)} at this budget." if plan.least_overhead > 0 else ""
     proof = "the same operations on the same values" if "equal by structure" in plan.verification else plan.verification.partition(":")[0]
     proof += ", but for the order of sums" if "but for the order of sums" in plan.verification else ""
@@ -246,9 +245,7 @@ def _first_screen(plan: MemoryPlan) -> list[Block]:
 def _overview(plan: MemoryPlan) -> list[Block]:
     before, after = plan.timeline_before, plan.timeline_after
     charts = [("before", chart_title("Before", plan.original_peak_bytes, before), before), ("after", "Planned", after)]
-    tracks = measured_tracks(
-        ("measured-before", "Measured before", plan.measured_before), ("measured-after", "Measured, planned", plan.measured_after)
-    )
+    measured = ("measured-before", "Measured before", plan.measured_before), ("measured-after", "Measured, planned", plan.measured_after)
     bars = [
         *peak_bars("original, ", plan.original_peak_bytes, plan.measured_before, "before"),
         *peak_bars("planned, ", plan.peak_bytes, plan.measured_after, "after"),
@@ -258,7 +255,7 @@ def _overview(plan: MemoryPlan) -> list[Block]:
     markers = [("budget", plan.budget_bytes), ("lower bound", plan.lower_bound_bytes)]
     return [
         MemoryCharts(
-            [("after", "", after)] if plan.status == "unchanged" else charts, top_bytes, plan.budget_bytes, tracks,
+            [("after", "", after)] if plan.status == "unchanged" else charts, top_bytes, plan.budget_bytes, measured_tracks(*measured),
             title="Memory over the step", part="chart",
         ),
         Drawing("peak_bars", {"bars": bars, "markers": markers, "resident": plan.resident_bytes}, title="Peak memory"),
@@ -273,13 +270,8 @@ def _curve_blocks(plan: MemoryPlan) -> list[Block]:
     if plan.measured_after is not None and not math.isnan(overhead):
         measured = CurvePoint(plan.measured_after.peak_bytes, overhead)
         rows.append((measured, "measured"))
-    data = {
-        "points": [_point_data(point) for point in plan.curve],
-        "chosen": _point_data(chosen),
-        "measured": _point_data(measured) if measured else None,
-        "budgetBytes": plan.budget_bytes,
-        "lowerBoundBytes": plan.lower_bound_bytes,
-    }
+    data = plain({"points": plan.curve, "chosen": chosen, "measured": measured})
+    data |= {"budgetBytes": plan.budget_bytes, "lowerBoundBytes": plan.lower_bound_bytes}
     summary = (
         "Cost of less memory: each point is a plan, the mark is the chosen plan. Extra time is planned, as a share of the unmodified step"
         f"{', except for the measured plan' if measured else ''}; no plan goes below the lower bound."
@@ -295,10 +287,6 @@ def _curve_blocks(plan: MemoryPlan) -> list[Block]:
         Drawing("line_chart", {"id": "curve", "summary": summary}, (), lambda: {"curve": data}, title="Memory and extra time"),
         Table(rows, columns, "table-curve", caption, on="page"),
     ]
-
-
-def _point_data(point: CurvePoint) -> dict[str, float]:
-    return {"peakBytes": point.peak_bytes, "overhead": point.overhead}
 
 
 def _totals(plan: MemoryPlan) -> dict[Decision, tuple[int, int]]:
@@ -325,48 +313,41 @@ def _verdict(plan: MemoryPlan) -> str:
         return f"Over budget when measured: {plan.name} was planned at {format_bytes(plan.peak_bytes)} and took {measured} of {budget}."
     if _fits_as_it_is(plan):
         return f"Fits as it is: {plan.name} needs {peak} of {budget}{of_example_sizes(plan.how)}, and nothing is changed."
+    if _is_left(plan):
+        upper = f"{format_bytes(_high_bytes(plan))} at the upper end of the predicted range"
+        return f"Runs as it is: {plan.name} needs {peak} of {budget}, and {upper}; nothing is changed."
     price = "no extra time" if plan.overhead <= 0 else f"{format_percent(plan.overhead)} more time"
     sizes = of_example_sizes(plan.how)
     text = f"Fits: {plan.name} needs {peak} of {budget}{sizes}, down from {format_bytes(plan.original_peak_bytes)}, for {price}"
     if plan.measured_after is None:
         return text + " (predicted, not measured)."
-    text += f" (predicted); measured {format_bytes(plan.measured_after.peak_bytes)}"
     overhead = _measured_overhead(plan)
-    if math.isnan(overhead):
-        return f"{text}."
-    return f"{text} and {format_percent(abs(overhead))} {'more' if overhead >= 0 else 'less'} time."
-
-
-def _tone(plan: MemoryPlan) -> Tone:
-    measured = plan.measured_after.peak_bytes if plan.measured_after is not None else 0
-    return "good" if plan.status != "infeasible" and max(plan.peak_bytes, measured) <= plan.budget_bytes else "bad"
+    time = "" if math.isnan(overhead) else f" and {format_percent(abs(overhead))} {'more' if overhead >= 0 else 'less'} time"
+    return f"{text} (predicted); measured {format_bytes(plan.measured_after.peak_bytes)}{time}."
 
 
 def _facts(plan: MemoryPlan) -> list[Fact]:
     budget, peak = format_bytes_apart(plan.budget_bytes, plan.peak_bytes)
     found = f"found in {format_time(plan.planning_time_s)}" if plan.planning_time_s else "found in an earlier run"
-    once = len(plan.timeline_after.labels) - plan.recomputed_count
-    least = (
-        f"; within this budget every plan that recomputes takes at least {format_percent(plan.least_overhead)}"
-        if plan.least_overhead > 0
-        else ""
-    )
-    took = "" if math.isnan(overhead := _measured_overhead(plan)) else f"; measured {format_percent(overhead)}"
+    original = _plan_note(plan.original_peak_bytes, plan.timeline_before) if plan.executor is None else executor_note(plan.executor)
+    time = "planned, as a share of the unmodified step"
+    time += "" if math.isnan(overhead := _measured_overhead(plan)) else f"; measured {format_percent(overhead)}"
+    if plan.least_overhead > 0:
+        time += f"; within this budget no plan by recomputing takes less than {format_percent(plan.least_overhead)}"
     device = find_device(plan.recipe.device) if plan.recipe else None
-    recomputations = (
-        f"{format_count(plan.recomputed_count)} recomputations beside {format_count(once)} operations that touch 4 KiB and more"
-    )
+    others = len(plan.timeline_after.labels) - plan.recomputed_count
+    repeats = f"{format_count(plan.recomputed_count)} recomputations beside {format_count(others)} operations that touch 4 KiB and more"
     return [
         Fact("peak", peak, _plan_note(plan.peak_bytes, plan.timeline_after)),
         *measured_facts("measured peak", plan.measured_after, plan.peak_bytes),
         *([Fact("device", device.full_name, "what XLA compiles for it; nothing ran on one")] if device else []),
         Fact("budget", budget, _budget_note(plan)),
-        *_original_facts(plan),
+        Fact("original peak", format_bytes(plan.original_peak_bytes), original),
         *measured_facts("measured original", plan.measured_before, plan.original_peak_bytes),
         Fact("resident", format_bytes(plan.resident_bytes), RESIDENT_NOTE),
         Fact("lower bound", format_bytes(plan.lower_bound_bytes), plan.lower_bound_reason),
-        Fact("extra time", format_percent(plan.overhead), f"planned, as a share of the unmodified step{took}{least}"),
-        Fact("recomputed FLOPs", format_percent(plan.recomputed_flops), recomputations),
+        Fact("extra time", format_percent(plan.overhead), time),
+        Fact("recomputed FLOPs", format_percent(plan.recomputed_flops), repeats),
         *_offload_facts(plan),
         Fact("plan", plan.status, "; ".join(filter(None, (found, plan.rewritten)))),
         Fact("verified", "yes" if plan.verification else "not yet", plan.verification),
@@ -385,13 +366,6 @@ def _measured_overhead(plan: MemoryPlan) -> float:
     return after.time_s / before.time_s - 1.0 if before and after and before.time_s > 0 else math.nan
 
 
-def _original_facts(plan: MemoryPlan) -> list[Fact]:
-    before = plan.timeline_before
-    if plan.executor is None:
-        return [Fact("original peak", format_bytes(plan.original_peak_bytes), _plan_note(plan.original_peak_bytes, before))]
-    return [Fact("original peak", format_bytes(plan.original_peak_bytes), executor_note(plan.executor))]
-
-
 def _offload_facts(plan: MemoryPlan) -> list[Fact]:
     asked = plan.offload_to or (plan.recipe.offload_to if plan.recipe else "")
     note = f"copied to {asked}" if plan.offloaded_bytes else f"no buffer is worth a copy to {asked}"
@@ -408,9 +382,8 @@ def _budget_note(plan: MemoryPlan) -> str:
     if plan.original_peak_bytes <= 0:
         return ""
     room = plan.budget_bytes - plan.peak_bytes
-    return f"{format_percent(plan.budget_bytes / plan.original_peak_bytes)} of the original peak; " + (
-        f"{format_bytes(room)} to spare" if room >= 0 else f"{format_bytes(-room)} too little"
-    )
+    rest = f"{format_bytes(abs(room))} {'to spare' if room >= 0 else 'too little'}"
+    return f"{format_percent(plan.budget_bytes / plan.original_peak_bytes)} of the original peak; {rest}"
 
 
 def load_plan(path: str | Path) -> MemoryPlan:

@@ -19,11 +19,7 @@ class OutOfMemory(Printed):
     Attributes:
         op: the operation whose allocation failed; "" if unknown.
         asked: shape and dtype of the allocation, in TensorFlow's words.
-        asked_bytes: of the allocation; 0 if unknown.
-        device: and its allocator.
         memory_bytes: the memory of the step, resident bytes included; None if unknown.
-        peak: the predicted peak; None if the step could not be inspected.
-        advice: remedies.
         left_out: the parts that could not be inspected, and why.
     """
 

@@ -19,7 +19,7 @@ from markupsafe import Markup
 
 from graphwright.errors import printable
 from graphwright.files import file_for_user
-from graphwright.report.sheet import NO_LAYER, Drawing, Sheet
+from graphwright.report.sheet import NO_LAYER, Drawing, Printed, Sheet
 from graphwright.report.timeline import ROLES, MemoryCharts
 from graphwright.report.timeline_chart import chart_data
 from graphwright.report.units import format_bytes, format_count, glue_units
@@ -33,13 +33,10 @@ _STYLES = ("theme.css", "report.css", "tables.css")
 _SCRIPTS = ("report.js", "charts.js", "tables.js", "memory.js", "layers.js")
 
 
-class OnPage:
-    """A value with a page."""
+class OnPage(Printed):
+    """A value that prints itself, with a page."""
 
     __slots__ = ()
-
-    def _sheet(self) -> Sheet:
-        raise NotImplementedError
 
     def write_html(self, path: str | Path) -> Path:
         """Write the report as one offline HTML file; replace an existing file; return the path.
@@ -137,11 +134,7 @@ def source(name: str) -> str:
 
 
 def write_page(path: Path, page: str) -> Path:
-    """Write the text of a page; replace an existing file.
-
-    Raises:
-        ArgumentError: `path` is a folder, lies in no folder, or cannot be written.
-    """
+    """Write the text of a page; replace an existing file."""
     with file_for_user(path) as stream:
         stream.write(page)
     return path

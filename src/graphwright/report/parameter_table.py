@@ -12,8 +12,8 @@ from graphwright.analyze.parameters import KINDS, Parameter, ParameterKind, Para
 from graphwright.analyze.update_checks import Finding
 from graphwright.plain import fields_json
 from graphwright.report.cost_rows import in_tree_order
-from graphwright.report.sheet import NO_LAYER, Block, Column, Fact, Facts, Paragraph, Printed, Sheet, Tab, Table, nothing_of_zero, pairs
-from graphwright.report.units import NOT_KNOWN, format_bytes, format_count, printable
+from graphwright.report.sheet import NO_LAYER, Block, Column, Fact, Facts, Paragraph, Printed, Sheet, Tab, Table, pairs
+from graphwright.report.units import NOT_KNOWN, format_bytes, format_count, nothing_of_zero, printable
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +51,8 @@ class ParameterTable(Printed):
     Attributes:
         parameters: each variable once, then the constants that are weights.
         depth: the number of parts of a scope that `by_layer` keeps.
-        tables: lookup tables.
-        collections: of a TF1 graph, by key.
         step: the step of the next four attributes; "" for none.
-        reads: by variable, the nodes that read it.
         writes: by variable, the nodes that write it, the optimizer's included.
-        warnings: likely mistakes.
-        how: by figure, its origin.
     """
 
     name: str
@@ -140,10 +135,8 @@ class ParameterTable(Printed):
     @property
     def by_dtype(self) -> Mapping[str, ParameterSums]:
         """Sums by dtype."""
-        groups: dict[str, list[Parameter]] = {}
-        for parameter in self.parameters:
-            groups.setdefault(parameter.dtype, []).append(parameter)
-        return {dtype: sum_parameters(group) for dtype, group in groups.items()}
+        dtypes = dict.fromkeys(parameter.dtype for parameter in self.parameters)
+        return {dtype: sum_parameters([p for p in self.parameters if p.dtype == dtype]) for dtype in dtypes}
 
     @property
     def embeddings(self) -> tuple[Parameter, ...]:
@@ -178,10 +171,8 @@ class ParameterTable(Printed):
 
     def _sheet(self) -> Sheet:
         unknown = f"; the shapes of {len(self.unknown)} are not known" if self.unknown else ""
-        verdict = (
-            f"{printable(self.name)}: {format_count(self.total)} parameters, {format_bytes(self.total_bytes)} with all state{unknown}."
-        )
-        more = "more scopes; a smaller depth groups them"
+        counts = f"{format_count(self.total)} parameters, {format_bytes(self.total_bytes)} with all state"
+        more = "more scopes; a smaller depth adds them up"
         blocks: list[Block] = [
             Facts(_facts(self.sums), part="always"),
             *(Paragraph(f"{warning}.", title="Warning", part="always") for warning in self.warnings),
@@ -192,34 +183,23 @@ class ParameterTable(Printed):
             Paragraph(_step_words(self), title="The step", part="always"),
             Table(self.side_effects, _SIDE_EFFECTS, title="Side effects", part="always"),
         ]
+        verdict = f"{printable(self.name)}: {counts}{unknown}."
         return Sheet(verdict, (), [Tab("overview", "Overview", blocks)], list(self.how.items()))
 
 
 def short_count(sums: ParameterSums) -> ParameterCount:
     """Sum up variables as an `Inspection` does: without constants, other state as not trainable."""
     elements, nbytes = sums.elements, sums.nbytes
-    return ParameterCount(
-        elements["trainable"],
-        elements["non-trainable"] + elements["other state"],
-        elements["optimizer state"],
-        nbytes["trainable"],
-        nbytes["non-trainable"] + nbytes["other state"],
-        nbytes["optimizer state"],
-    )
-
-
-def _key(kind: ParameterKind) -> str:
-    return kind.replace("-", "_").replace(" ", "_")
+    counts = elements["trainable"], elements["non-trainable"] + elements["other state"], elements["optimizer state"]
+    sizes = nbytes["trainable"], nbytes["non-trainable"] + nbytes["other state"], nbytes["optimizer state"]
+    return ParameterCount(*counts, *sizes)
 
 
 def _sums_json(sums: ParameterSums) -> dict[str, object]:
-    return {
-        **{f"{_key(kind)}_elements": sums.elements[kind] for kind in KINDS},
-        **{f"{_key(kind)}_bytes": sums.nbytes[kind] for kind in KINDS},
-        "total_bytes": sums.total_bytes,
-        "count": sums.count,
-        "unknown_count": sums.unknown,
-    }
+    keys: dict[ParameterKind, str] = {kind: kind.replace("-", "_").replace(" ", "_") for kind in KINDS}
+    figures = {f"{key}_elements": sums.elements[kind] for kind, key in keys.items()}
+    figures |= {f"{key}_bytes": sums.nbytes[kind] for kind, key in keys.items()}
+    return {**figures, "total_bytes": sums.total_bytes, "count": sums.count, "unknown_count": sums.unknown}
 
 
 _NAMES = 4  # of a collection

@@ -31,8 +31,8 @@ def executor_note(executor: PeakPrediction) -> str:
 
 
 def peak_bars(step: str, predicted_bytes: int, measured: Measurement | None, kind: str) -> list[tuple[str, int, str]]:
-    bars = [(f"{step}predicted", predicted_bytes, kind)]
-    return [*bars, (f"{step}measured", measured.peak_bytes, f"{kind} measured")] if measured is not None else bars
+    bars = [(f"{step}measured", measured.peak_bytes, f"{kind} measured")] if measured is not None else []
+    return [(f"{step}predicted", predicted_bytes, kind), *bars]
 
 
 def chart_title(words: str, peak_bytes: int, timeline: Timeline) -> str:

@@ -13,6 +13,7 @@ from graphwright.report.timeline import LiveBuffer, Role, Timeline, live_group_t
 from graphwright.report.units import format_bytes, printable
 
 Order = Literal["traced", "executor", "xla"]
+BY_UPPER_END = "what fits is decided by the upper end of the predicted range"
 
 
 @dataclass(frozen=True)
@@ -20,16 +21,12 @@ class PeakPrediction(Printed):
     """The predicted peak memory of a step. Returned by `graphwright.predict_peak`.
 
     Attributes:
-        feeds: shape by argument.
         order: "traced" for the traced order of all operations; "executor" for TensorFlow's own; "xla" for a step that XLA compiles.
         threads: inter-op threads that run kernels; the traced order does not depend on them.
         peak_bytes: the peak, resident bytes included.
         low_bytes, high_bytes: the range in which a measured peak is expected; both are the peak for a fixed order.
-        resident_bytes: variables, inputs and constants.
         peak_op: the operation at the peak, by its layer.
-        live: buffers at the peak, the largest first.
         by_role: bytes at the peak; they add up to `peak_bytes`.
-        how: by figure, its origin.
         timeline: memory over the step; None if unknown, as for a step that XLA compiles. JSON leaves it out.
     """
 

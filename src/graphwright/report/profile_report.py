@@ -10,28 +10,23 @@ from typing import Any
 from graphwright.analyze.profile_tree import Column as TreeColumn
 from graphwright.analyze.profile_tree import TreeNode, TreeOptions, column_value
 from graphwright.analyze.step_profile import OpRun, ProfileRow, StepProfile, by_layer, by_op_type, whole
-from graphwright.plain import plain
+from graphwright.plain import fields_json, plain
 from graphwright.report.cost_rows import largest_layers
 from graphwright.report.measured_chart import profile_tracks
-from graphwright.report.sheet import (
-    NO_LAYER,
-    Block,
-    Column,
-    Drawing,
-    Fact,
-    Facts,
-    Flow,
-    Paragraph,
-    Printed,
-    Sheet,
-    Tab,
-    Table,
-    format_ratio,
-    nothing_of_zero,
-    ranking,
-)
+from graphwright.report.sheet import NO_LAYER, Block, Column, Drawing, Fact, Facts, Flow, Paragraph, Printed, Sheet, Tab, Table, ranking
 from graphwright.report.timeline import MemoryCharts
-from graphwright.report.units import counted, format_bytes, format_count, format_flops, format_percent, format_short, format_time, printable
+from graphwright.report.units import (
+    counted,
+    format_bytes,
+    format_count,
+    format_flops,
+    format_percent,
+    format_ratio,
+    format_short,
+    format_time,
+    nothing_of_zero,
+    printable,
+)
 
 RUN_LIMIT = 20_000
 """The chart leaves out the shortest of more op runs, and the page says so."""
@@ -52,10 +47,8 @@ def profile_sheet(profile: StepProfile, feeds: Mapping[str, tuple[int, ...]], ho
     first += [Paragraph(f"{fact.label[:1].upper()}{fact.label[1:]}: {fact.value}, {fact.note}", part="first") for fact in named]
     first.append(ranking("Layers", [(row.name or NO_LAYER, row.time_s) for row in layers.values()], format_time))
     first.append(Table(list(op_types.values())[:_FEW], _columns("op type"), part="first"))
-    tops = {
-        "Layers": largest_layers([(row.time_s, name) for name, row in layers.items()], format_time),
-        "Op types": largest_layers([(row.time_s, name) for name, row in op_types.items()], format_time, of_layers=False),
-    }
+    times = {title: [(row.time_s, name) for name, row in rows.items()] for title, rows in (("Layers", layers), ("Op types", op_types))}
+    tops = {title: largest_layers(amounts, format_time, of_layers=title == "Layers") for title, amounts in times.items()}
     overview: list[Block] = [
         MemoryCharts((), 1, tracks=profile_tracks(profile), title="Memory over time", on="page"),
         Facts(facts, title="The step"),
@@ -72,8 +65,8 @@ def profile_sheet(profile: StepProfile, feeds: Mapping[str, tuple[int, ...]], ho
 
 
 def profile_verdict(profile: StepProfile) -> str:
-    first = next(iter(by_op_type(profile).values()), None)
-    most = f"; {first.name} takes {format_percent(first.share)} of the time of all operations" if first is not None else ""
+    first = list(by_op_type(profile).values())[:1]
+    most = "".join(f"; {row.name} takes {format_percent(row.share)} of the time of all operations" for row in first)
     time = f"{format_time(profile.step_time_s)} a step"
     if math.isfinite(profile.plain_time_s):
         time = f"{format_time(profile.plain_time_s)} a step, {format_time(profile.step_time_s)} while recorded"
@@ -91,8 +84,7 @@ def _facts(profile: StepProfile, total: ProfileRow) -> list[Fact]:
     plain_time = f"; {format_time(profile.plain_time_s)} without the recording" if math.isfinite(profile.plain_time_s) else ""
     from_to = "as recorded, from the first operation's start to the last one's end"
     facts = [Fact("step", format_time(profile.step_time_s), f"{from_to}{plain_time}")]
-    threads = len({(run.device, run.thread) for run in profile.runs})
-    runs = f"{counted(total.occurrences, 'run')} on {counted(threads, 'lane')}"
+    runs = f"{counted(total.occurrences, 'run')} on {counted(len(set(map(_lane, profile.runs))), 'lane')}"
     shares = ", ".join(f"{name} {format_percent(share)}" for name, share in _shares(total))
     facts.append(Fact("operations", format_time(total.time_s), f"{runs}; {shares}"))
     if total.flops:
@@ -173,13 +165,11 @@ def op_run_blocks(profile: StepProfile) -> list[Block]:
         Column("allocated", lambda run: run.allocated_bytes, format_bytes, bar=True, note="bytes requested from the allocator"),
     ]
     caption = f"{format_count(len(profile.runs))} runs, the longest first"
-    title = "Timeline of a measured step"
+    values, title = {"words": _run_summary(profile)}, "Timeline of a measured step"
     return [
-        Drawing("op_runs", {"words": _run_summary(profile)}, ("profile.js",), lambda: {"profile": _run_data(profile)}, title=title),
-        Table(
-            longest, columns, "table-runs", caption, lambda run: profile.layers.of(run.name), title="The longest operations", on="page"
-        ),
-    ]  # fmt: skip
+        Drawing("op_runs", values, ("profile.js",), lambda: {"profile": _run_data(profile)}, title=title),
+        Table(longest, columns, "table-runs", caption, lambda r: profile.layers.of(r.name), title="The longest operations", on="page"),
+    ]
 
 
 def _run_data(profile: StepProfile) -> dict[str, Any]:
@@ -187,21 +177,14 @@ def _run_data(profile: StepProfile) -> dict[str, Any]:
     runs = sorted(profile.runs, key=lambda run: run.start_ns - run.end_ns)[:RUN_LIMIT]
     runs.sort(key=lambda run: run.start_ns)
     lanes = {lane: k for k, lane in enumerate(sorted({_lane(run) for run in profile.runs}))}
-    names = {name: k for k, name in enumerate(dict.fromkeys(run.name for run in runs))}
-    op_types = {op_type: k for k, op_type in enumerate(dict.fromkeys(run.op_type for run in runs))}
+    names: dict[str, int] = {}
+    op_types: dict[str, int] = {}
     layers: dict[str, int] = {}
-    rows = [
-        [
-            lanes[_lane(run)],
-            round(run.start_ns / 1e3, 3),
-            round((run.end_ns - run.start_ns) / 1e3, 3),
-            names[run.name],
-            op_types[run.op_type],
-            _DIRECTIONS.index(run.direction),
-            run.allocated_bytes,
-        ]
-        for run in runs
-    ]
+    rows: list[list[float]] = []
+    for run in runs:
+        start, time = round(run.start_ns / 1e3, 3), round((run.end_ns - run.start_ns) / 1e3, 3)
+        name, op_type = names.setdefault(run.name, len(names)), op_types.setdefault(run.op_type, len(op_types))
+        rows.append([lanes[_lane(run)], start, time, name, op_type, _DIRECTIONS.index(run.direction), run.allocated_bytes])
     return {
         "lanes": list(lanes),
         "runs": rows,
@@ -214,8 +197,8 @@ def _run_data(profile: StepProfile) -> dict[str, Any]:
 
 
 def _run_summary(profile: StepProfile) -> str:
-    threads = len({_lane(run) for run in profile.runs})
-    text = f"{format_count(len(profile.runs))} runs of operations on {counted(threads, 'lane')} in {format_time(profile.step_time_s)}."
+    lanes = counted(len(set(map(_lane, profile.runs))), "lane")
+    text = f"{format_count(len(profile.runs))} runs of operations on {lanes} in {format_time(profile.step_time_s)}."
     longest = max(profile.runs, key=lambda run: run.end_ns - run.start_ns)
     text += f" The longest is {profile.layers.words(longest.name)} ({longest.op_type}) at {format_time(longest.time_s)}."
     text += " Recording slows the step, so these times are longer than without it."
@@ -237,7 +220,6 @@ class ProfileTree(Printed):
 
     Attributes:
         root: the whole; its totals include what is not shown, unless the options say otherwise.
-        options: how it was made.
     """
 
     root: TreeNode
@@ -252,10 +234,7 @@ class ProfileTree(Printed):
 
     def to_json(self) -> dict[str, object]:
         """Return the rows from the top, with depths; a nested document would be too deep for some readers."""
-        rows = [
-            {"depth": depth, "name": node.name, "op_type": node.op_type, "own": plain(node.own), "total": plain(node.total)}
-            for depth, node in self.rows()
-        ]
+        rows = [{"depth": depth, **fields_json(node, "children")} for depth, node in self.rows()]
         return {"options": plain(self.options), "rows": rows}
 
     def _sheet(self) -> Sheet:

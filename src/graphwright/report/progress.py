@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
+from graphwright.errors import printable
+
 Progress = Callable[[float, str], None]
 """Takes the share done, from 0 to 1, and a few words."""
 
@@ -28,13 +30,16 @@ class _Receiver:
         self.progress = progress
 
     def __call__(self, share: float, words: str) -> None:
-        if self.progress is None:
-            return
         try:
-            self.progress(share, words)
+            if self.progress is not None:
+                self.progress(share, words)
         except Exception as error:
             self.raised = error
             raise
+
+    @property
+    def bar(self) -> _Bar | None:
+        return self.progress if isinstance(self.progress, _Bar) else None
 
 
 _receiver: ContextVar[_Receiver | None] = ContextVar("the receiver of reports of progress", default=None)
@@ -54,8 +59,7 @@ def tell(words: str, share: float = 0.0) -> None:
 def note(words: str) -> None:
     """Report an early result, which stays above the bar."""
     receiver = _receiver.get()
-    bar = receiver.progress if receiver is not None else None
-    (bar.note if isinstance(bar, _Bar) else tell)(words)
+    (receiver.bar.note if receiver is not None and receiver.bar is not None else tell)(words)
 
 
 @contextmanager
@@ -64,21 +68,19 @@ def shown(progress: Progress | None = None, *, title: str = "", after_s: float =
 
     Args:
         progress: the receiver. None for the current one, or else a bar on standard error.
-        title: precedes the words on the bar.
         after_s: seconds before the bar appears.
     """
     outer = _receiver.get()
     if progress is None and outer is not None:
         yield outer
         return
-    bar = None if progress is not None else _Bar(title, after_s)
-    token = _receiver.set(receiver := _Receiver(progress or bar))
+    token = _receiver.set(receiver := _Receiver(progress or _Bar(title, after_s)))
     try:
         yield receiver
     finally:
         _receiver.reset(token)
-        if bar is not None:
-            bar.stop()
+        if receiver.bar is not None:
+            receiver.bar.stop()
 
 
 @contextmanager
@@ -120,8 +122,6 @@ def lines_every(seconds: float) -> Generator[None]:
 
 
 def _write_line(begun: float, words: str) -> None:
-    from graphwright.errors import printable
-
     sys.stderr.write(f"{clock.perf_counter() - begun:7.1f} s  {printable(words)}\n")
     sys.stderr.flush()
 
@@ -129,8 +129,8 @@ def _write_line(begun: float, words: str) -> None:
 def hide() -> None:
     """Remove the bar before printing; the next report shows it again."""
     receiver = _receiver.get()
-    if receiver is not None and isinstance(receiver.progress, _Bar):
-        receiver.progress.stop()
+    if receiver is not None and receiver.bar is not None:
+        receiver.bar.stop()
 
 
 class _Bar:
@@ -140,21 +140,18 @@ class _Bar:
         self._title, self._after_s = title, after_s
         self._begun = clock.perf_counter()
         self._shown: Any = None
-        self._task: Any = None
         self._file: Any = None
 
     def __call__(self, share: float, words: str) -> None:
         from rich.markup import escape
 
         text = escape(f"{self._title}: {words}" if self._title else words)
-        if self._shown is None:
-            self._shown = self._started(text)
+        if self._shown is None and clock.perf_counter() - self._begun >= self._after_s:
+            self._shown = self._started()
         if self._shown is not None:
-            self._shown.update(self._task, completed=share, description=text)
+            self._shown.update(self._shown.task_ids[0], completed=share, description=text)
 
-    def _started(self, text: str) -> Any:
-        if clock.perf_counter() - self._begun < self._after_s:
-            return None
+    def _started(self) -> Any:
         from graphwright.report.safe_console import SafeConsole
 
         console = SafeConsole(stderr=True)
@@ -169,15 +166,13 @@ class _Bar:
         columns = SpinnerColumn(), BarColumn(bar_width=20), TimeElapsedColumn(), TextColumn("{task.description}")
         # Standard output and standard error stay as they are.
         bar = Bar(*columns, console=console, transient=True, redirect_stdout=False, redirect_stderr=False)
-        self._task = bar.add_task(text, total=1.0)
+        bar.add_task("", total=1.0)
         bar.start()
         return bar
 
     def note(self, words: str) -> None:
-        from rich.markup import escape
-
         if self._shown is not None:
-            self._shown.console.print(escape(words), highlight=False)
+            self._shown.console.print(words, highlight=False, markup=False)
 
     def stop(self) -> None:
         if self._shown is not None:

@@ -21,14 +21,7 @@ Limit = Literal["arithmetic", "memory"]
 
 @dataclass(frozen=True, slots=True)
 class RooflinePoint:
-    """One layer or op type.
-
-    Attributes:
-        intensity: FLOPs per byte moved.
-        time_s: measured if known, else estimated.
-        limit: the roof above the point.
-        of_roof: `flops_per_s` as a share of the roof at this intensity.
-    """
+    """One layer or op type; `of_roof` is the rate as a share of the roof at this intensity (FLOPs per byte moved)."""
 
     name: str
     intensity: float
@@ -62,13 +55,11 @@ class Roofline:
         if self.measured and any(p.of_roof > 1 for p in self.op_types + self.layers):
             text += "The roof is the rate of the main memory: operations on cached data can be above it. "
         if self.measured:
-            text += "Estimated times in the table use assumed rates, not these roofs. "
-        if not self.measured:
-            text += (
-                "Nothing was measured: each point stands where the estimated time puts it. That time is FLOPs or bytes moved over an "
-                "assumed rate, whichever takes longer; the rates of many op types lie below the roofs, and each run costs a little."
-            )
-        return text
+            return f"{text}Estimated times in the table are by assumed rates, not by these roofs."
+        return (
+            f"{text}Nothing was measured: each point stands where the estimated time puts it. That time is FLOPs or bytes moved over an "
+            "assumed rate, whichever takes longer; the rates of many op types lie below the roofs, and each run costs a little."
+        )
 
 
 def make_roofline(
@@ -76,14 +67,12 @@ def make_roofline(
 ) -> Roofline | None:
     if profile is not None:
         # The operations that ran, under their own names: TensorFlow fuses operations, and drops some.
-        by = [by_layer(profile).values(), by_op_type(profile).values()]
-        points = [[_point(row.name, row.flops, row.bytes_moved, row.time_s, roofs) for row in rows] for rows in by]
+        profiled = by_layer(profile).values(), by_op_type(profile).values()
+        rows = [[(row.name, row.flops, row.bytes_moved, row.time_s) for row in rows] for rows in profiled]
     else:
-        points = [
-            [_point(row.layer, row.flops, row.bytes_moved, row.estimated_time_s, roofs) for row in layers],
-            [_point(row.op_type, row.flops, row.bytes_moved, row.estimated_time_s, roofs) for row in op_types],
-        ]
-    of_layers, of_op_types = (tuple(point for point in rows if point) for rows in points)
+        rows = [[(row.layer, row.flops, row.bytes_moved, row.estimated_time_s) for row in layers]]
+        rows.append([(row.op_type, row.flops, row.bytes_moved, row.estimated_time_s) for row in op_types])
+    of_layers, of_op_types = (tuple(_point(*row, roofs) for row in own if all(figure > 0 for figure in row[1:])) for own in rows)
     return Roofline(roofs, profile is not None, of_layers, of_op_types) if of_layers or of_op_types else None
 
 
@@ -92,18 +81,12 @@ def roofline_data(roofline: Roofline) -> dict[str, Any]:
         "measured": roofline.measured,
         "flopsPerS": roofline.roofs.flops_per_s,
         "bytesPerS": roofline.roofs.bytes_per_s,
-        "layers": [{**_point_data(p), "name": p.name or NO_LAYER, "layer": p.name} for p in roofline.layers],
-        "opTypes": [_point_data(p) for p in roofline.op_types],
+        "layers": [{**fields_json(p), "name": p.name or NO_LAYER, "layer": p.name} for p in roofline.layers],
+        "opTypes": [fields_json(p) for p in roofline.op_types],
     }
 
 
-def _point_data(point: RooflinePoint) -> dict[str, Any]:
-    return fields_json(point, flops_per_s="rate", time_s="time", of_roof="ofRoof")
-
-
-def _point(name: str, flops: float, bytes_moved: float, time_s: float, roofs: Roofs) -> RooflinePoint | None:
-    if not (flops > 0 and bytes_moved > 0 and time_s > 0):
-        return None
+def _point(name: str, flops: float, bytes_moved: float, time_s: float, roofs: Roofs) -> RooflinePoint:
     intensity, rate = flops / bytes_moved, flops / time_s
     roof = min(roofs.flops_per_s, intensity * roofs.bytes_per_s)
     limit: Limit = "memory" if intensity * roofs.bytes_per_s < roofs.flops_per_s else "arithmetic"

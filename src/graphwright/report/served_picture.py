@@ -31,15 +31,13 @@ _MANY = 40  # layers beside each other: more are folded by the blocks that their
 
 @dataclass(frozen=True)
 class ServedPicture:
-    """The boxes of a model from inputs to outputs.
+    """The boxes of a model from inputs to outputs, by drawn node in execution order.
 
     Attributes:
-        inputs: by drawn node, in execution order, its inputs from drawn nodes.
-        weights: by node, the variables and constants that it reads, in words.
-        place: by node, its layer behind its block, as `block_1/block_1_conv`; "" for none.
+        weights: the variables and constants that a node reads, in words.
+        place: its layer behind its block, as `block_1/block_1_conv`; "" for none.
         labels: the names of inputs and outputs in the signature.
-        names: by node, its layer and the last part of its own name.
-        outputs: the nodes that make the outputs.
+        names: its layer and the last part of its own name.
     """
 
     inputs: Mapping[Node, list[Value]]
@@ -51,19 +49,7 @@ class ServedPicture:
 
 
 def served_picture(graph: Graph) -> ServedPicture | None:
-    """Return the picture of the main signature, or of a graph without signatures; None if no output depends on an input.
-
-    >>> from graphwright.ir.text import from_text
-    >>> g = from_text('''
-    ... graph "g"
-    ... %x = Placeholder() : float32[2, 3]
-    ... %"dense/w" = Const() : float32[3, 4]
-    ... %"dense/y" = MatMul(%x:0, %"dense/w":0) : float32[2, 4]
-    ... ''')
-    >>> picture = served_picture(g)
-    >>> [node.name for node in picture.inputs], picture.weights[g["dense/y"]]
-    (['x', 'dense/y'], ['dense/w float32[3,4]'])
-    """
+    """Return the picture of the main signature, or of a graph without signatures; None if no output depends on an input."""
     if len(graph) + sum(len(function.body) for function in graph.functions.values()) > _MOST_NODES:
         return None
     if any(is_call(node, graph) for node in graph.nodes):

@@ -18,8 +18,6 @@ class ValueShape:
     """The shape of a value.
 
     Attributes:
-        name: for example "conv1/Conv2D:0".
-        op_type: of its producer.
         dims: per dimension a size, an expression of free dimensions, or None if it is known only at run time; None for an unknown rank.
     """
 
@@ -58,12 +56,7 @@ class ShapeReport(Printed):
     """The shapes of a step. Returned by `graphwright.infer_shapes`.
 
     Attributes:
-        inputs: by argument.
         free: by free dimension ("batch"), its dimensions of inputs ("x[0]").
-        outputs: of the step.
-        values: in the order of the graph.
-        causes: the origins of unknown dimensions.
-        how: by figure, its origin.
     """
 
     name: str
@@ -95,11 +88,9 @@ class ShapeReport(Printed):
     @property
     def expressions(self) -> dict[str, tuple[ValueShape, ...]]:
         """By expression of free dimensions, the values with such a dimension; the most frequent first."""
-        groups: dict[str, list[ValueShape]] = {}
-        for value in self.values:
-            for expression in dict.fromkeys(d for d in value.dims or () if isinstance(d, str)):
-                groups.setdefault(expression, []).append(value)
-        return {key: tuple(values) for key, values in sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))}
+        counts = Counter(d for value in self.values for d in {d for d in value.dims or () if isinstance(d, str)})
+        names = sorted(counts, key=lambda name: (-counts[name], name))
+        return {name: tuple(value for value in self.values if name in (value.dims or ())) for name in names}
 
     def to_json(self) -> dict[str, object]:
         """Return text and plain numbers; null for an unknown dimension or shape."""

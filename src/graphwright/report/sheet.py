@@ -53,12 +53,10 @@ class Column(Generic[Item]):
 
     Attributes:
         of: the figure of a row, nan if unknown; or its text or cell.
-        form: writes a figure.
         kind: figures are aligned at the right; a layer links to its place on a page.
         optional: left out of the text, and hidden on a page at first.
         wide: hidden on a page in a narrow window, as are all columns of words.
         bar: whether a page shows the share of each cell in the largest one.
-        note: explains the figure.
     """
 
     label: str
@@ -88,7 +86,6 @@ class Block:
     Attributes:
         part: the text that shows it: "first" only the first screen, "always" also the whole text, "all" only the whole text.
         on: the media that show it.
-        hint: stands below the title on a page.
     """
 
     title: str = ""
@@ -171,9 +168,6 @@ class Table(Block, Generic[Item]):
     """A table with a row per item; columns without any text are left out.
 
     Attributes:
-        id: of the element on a page.
-        key: names a row in links.
-        limit: rows in a terminal; None for all.
         more: names the rows beyond the limit.
         empty: replaces a table without rows; "" leaves out the block.
         fixed: whether a terminal shows all columns, however wide they are.
@@ -222,9 +216,6 @@ class Drawing(Block):
     """A drawing of a page.
 
     Attributes:
-        template: the macro that draws it.
-        values: for the macro.
-        scripts: files that draw it.
         data: returns the data of the scripts.
     """
 
@@ -256,11 +247,6 @@ class Sheet:
         verdict: one sentence that answers the question.
         first: the rest of the first screen.
         tabs: all else; the origins go to the tab "overview".
-        origins: figures, and how each was obtained.
-        name: of the step.
-        kind: of the result.
-        tone: whether the verdict is good news.
-        feeds: shape by argument.
     """
 
     verdict: str
@@ -318,23 +304,6 @@ class Printed(Result):
 
     def _repr_html_(self) -> str:
         return f"<pre>{escape(str(self))}</pre>"
-
-
-def nothing_of_zero(form: Callable[[Any], str]) -> Callable[[Any], str]:
-    return lambda figure: form(figure) if figure else ""
-
-
-def signed(form: Callable[[Any], str]) -> Callable[[Any], str]:
-    """Write a difference in a form with its sign, and 0 as an empty text.
-
-    >>> [signed("{:,} B".format)(difference) for difference in (2048, 0, -3)]
-    ['+2,048 B', '', '-3 B']
-    """
-    return lambda figure: f"{'+' if figure > 0 else ''}{form(figure)}" if figure else ""
-
-
-def format_ratio(ratio: float) -> str:
-    return f"{ratio:.3g}"
 
 
 def ratio(above: float, below: float) -> float:

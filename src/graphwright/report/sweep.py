@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from graphwright.plain import fields_json
+from graphwright.plain import fields_json, plain
 from graphwright.report.page import OnPage
-from graphwright.report.sheet import Block, Column, Drawing, Facts, Printed, Sheet, Tab, Table, pairs
+from graphwright.report.sheet import Block, Column, Drawing, Facts, Sheet, Tab, Table, pairs
 from graphwright.report.units import counted, format_bytes, format_bytes_apart, printable
 
 _BAR_CELLS = 32
@@ -18,22 +18,26 @@ _SAID = 6  # of the points of a chart in words
 
 @dataclass(frozen=True, slots=True)
 class SweepPoint:
-    """The predicted peak at one batch size."""
+    """The predicted peak at one batch size.
+
+    Attributes:
+        fits: whether the upper end of the predicted range fits the budget.
+        high_bytes: the upper end; 0 if it is the peak.
+    """
 
     batch: int
     peak_bytes: int
     resident_bytes: int
     lower_bound_bytes: int
     fits: bool
+    high_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class SweepResult(OnPage, Printed):
+class SweepResult(OnPage):
     """Peak against batch size.
 
     Attributes:
-        points: by batch size.
-        budget_bytes: 0 without a budget.
         largest_batch: the largest batch size that fits the budget, or None.
         how: the origin of the peaks.
         others: sweeps of other steps that are shown beside this one, see `beside`.
@@ -82,32 +86,29 @@ class SweepResult(OnPage, Printed):
     def verdict(self) -> str:
         """One sentence: the largest batch size that fits, and the range of the peaks."""
         if not self.points:
-            return "No batch size was tried."
-        first, last = self.points[0], self.points[-1]
-        lowest, highest = format_bytes(first.peak_bytes), format_bytes(last.peak_bytes)
-        grows = f"The peak goes from {lowest} at batch size {first.batch} to {highest} at {last.batch}"
+            return "No batch size was looked at."
+        (first, lowest), (last, highest) = ((p.batch, format_bytes(p.peak_bytes)) for p in (self.points[0], self.points[-1]))
+        grows = f"The peak goes from {lowest} at batch size {first} to {highest} at {last}."
         if not self.budget_bytes:
-            return f"{grows}."
-        budget = format_bytes(self.budget_bytes)
-        looked = ", and no larger one was tried" if self.largest_batch == last.batch else ""
-        return (
-            f"Batch size {self.largest_batch} fits {budget}{looked}. {grows}."
-            if self.largest_batch
-            else f"No batch size fits {budget}. {grows}."
-        )
+            return grows
+        fits = f"Batch size {self.largest_batch} fits" if self.largest_batch else "No batch size fits"
+        looked = ", and no larger one was looked at" if self.largest_batch == last else ""
+        return f"{fits} {format_bytes(self.budget_bytes)}{looked}. {grows}"
 
     @property
     def summary(self) -> str:
         """The chart in words."""
-        rows = [f"{name}: {_listed(points)}." for name, points in self.series.items()]
-        return " ".join(["Peak against batch size.", *rows])
+        return " ".join(["Peak against batch size.", *(f"{name}: {_listed(points)}." for name, points in self.series.items())])
 
     def table(self) -> Table[Any]:
         """Return a row per batch size, with a column per sweep."""
-        rows = _rows(self)
+        points: dict[int, dict[str, SweepPoint]] = {}
+        for name, other in self.all.items():
+            for point in other.points:
+                points.setdefault(point.batch, {})[name] = point
         columns = _columns(self, {name: f"peak {letter}" if self.others else "peak" for name, letter in self._letters.items()})
-        caption, title = counted(len(rows), "batch size"), "Peak against batch size"
-        return Table(rows, columns, "table-sweep", caption, limit=None, title=title, part="always")
+        caption, title = counted(len(points), "batch size"), "Peak against batch size"
+        return Table(sorted(points.items()), columns, "table-sweep", caption, limit=None, title=title, part="always")
 
     def to_json(self) -> dict[str, object]:
         return fields_json(self)
@@ -122,16 +123,10 @@ class SweepResult(OnPage, Printed):
         bars = Column[_Row]("", lambda row: _bar(row[1][self.name or "this"].peak_bytes / longest), kind="text")
         hint = "Resident bytes are used before the step begins; no plan goes below the lower bound."
         if self.others:
-            hint += " This chart does not show the time of plans. The peak of a plan holds for its own order, which the step keeps."
+            hint += " The time that plans cost is not in this chart, and the peak of a plan is that of its own order, which is kept."
+        values = {"id": "sweep", "summary": self.summary}
         blocks: list[Block] = [
-            Drawing(
-                "line_chart",
-                {"id": "sweep", "summary": self.summary},
-                ("sweep.js",),
-                self._chart_data,
-                hint=hint,
-                title="Peak against batch size",
-            ),
+            Drawing("line_chart", values, ("sweep.js",), self._chart_data, hint=hint, title="Peak against batch size"),
             replace(table, on="page", title=""),
             replace(table, columns=table.columns if self.others else [*table.columns, bars], on="text"),
         ]
@@ -147,28 +142,12 @@ class SweepResult(OnPage, Printed):
         return {
             "topBytes": max((point.peak_bytes for sweep in self.all.values() for point in sweep.points), default=0),
             "budgetBytes": self.budget_bytes or None,
-            "sweep": [
-                {
-                    "name": name,
-                    "batches": [p.batch for p in sweep.points],
-                    "peaks": [p.peak_bytes for p in sweep.points],
-                    "residents": [p.resident_bytes for p in sweep.points],
-                }
-                for name, sweep in self.all.items()
-            ],
+            "sweep": [{"name": name, "points": plain(sweep.points)} for name, sweep in self.all.items()],
         }
 
 
 _Row = tuple[int, Mapping[str, SweepPoint]]
 """A batch size, and the points of those sweeps that have it."""
-
-
-def _rows(sweep: SweepResult) -> list[_Row]:
-    points: dict[int, dict[str, SweepPoint]] = {}
-    for name, other in sweep.all.items():
-        for point in other.points:
-            points.setdefault(point.batch, {})[name] = point
-    return sorted(points.items())
 
 
 def _columns(sweep: SweepResult, headings: Mapping[str, str]) -> list[Column[_Row]]:
@@ -178,21 +157,25 @@ def _columns(sweep: SweepResult, headings: Mapping[str, str]) -> list[Column[_Ro
         return format_bytes_apart(nbytes, budget)[0] if budget else format_bytes(nbytes)
 
     def fits(row: _Row) -> str:
-        held = [heading for name, heading in headings.items() if (p := row[1].get(name)) is not None and p.peak_bytes <= budget]
+        fitting = [name for name in headings if (p := row[1].get(name)) and max(p.peak_bytes, p.high_bytes) <= budget]
+        held = [headings[name].removeprefix("peak ") for name in fitting]
         if len(headings) == 1:
             return "yes" if held else "no"
         if len(held) == len(headings):
             return "both" if len(held) == 2 else "all"
-        return ", ".join(heading.removeprefix("peak").lstrip(", ") for heading in held) or "none"
+        return ", ".join(held) or "none"
 
-    columns: list[Column[_Row]] = [Column("batch", lambda row: row[0], kind="name")]
-    for name, heading in headings.items():
-        columns.append(Column(heading, lambda row, name=name: row[1][name].peak_bytes if name in row[1] else math.nan, peak))
-    columns += [Column("fits", fits, kind="text")] if budget else []
+    def figure(name: str, key: str) -> Callable[[_Row], float]:
+        return lambda row: getattr(row[1].get(name), key, math.nan)
+
+    has_range = bool(budget) and any(point.high_bytes > point.peak_bytes for point in sweep.points)
     return [
-        *columns,
-        Column("resident", lambda row: row[1][own].resident_bytes if own in row[1] else math.nan, format_bytes),
-        Column("lower bound", lambda row: row[1][own].lower_bound_bytes if own in row[1] else math.nan, format_bytes, optional=True),
+        Column("batch", lambda row: row[0], kind="name"),
+        *(Column[_Row](heading, figure(name, "peak_bytes"), peak) for name, heading in headings.items()),
+        *([Column[_Row]("up to", figure(own, "high_bytes"), peak)] if has_range else []),
+        *([Column[_Row]("fits", fits, kind="text")] if budget else []),
+        Column("resident", figure(own, "resident_bytes"), format_bytes),
+        Column("lower bound", figure(own, "lower_bound_bytes"), format_bytes, optional=True),
     ]
 
 

@@ -9,9 +9,10 @@ from typing import Literal, get_args
 
 from graphwright.analyze.downsample import mostly
 from graphwright.analyze.layers import in_layer
-from graphwright.report.sheet import Block, Column, Flow, Printed, Sheet, Tab, Table, nothing_of_zero, ratio
+from graphwright.plain import fields_json
+from graphwright.report.sheet import Block, Column, Flow, Printed, Sheet, Tab, Table, ratio
 from graphwright.report.terminal_layout import flowing
-from graphwright.report.units import format_bytes, format_count, format_percent, format_time
+from graphwright.report.units import format_bytes, format_count, format_percent, format_time, nothing_of_zero
 
 Role = Literal["weights", "optimizer state", "inputs", "residuals", "gradients", "temporaries"]
 ROLES: tuple[Role, ...] = get_args(Role)
@@ -67,6 +68,9 @@ class BufferLifetime:
     first_step: int
     last_step: int
 
+    def to_json(self) -> dict[str, object]:
+        return {**fields_json(self.buffer), "first_step": self.first_step, "last_step": self.last_step}
+
 
 @dataclass(frozen=True, slots=True)
 class Timeline(Printed):
@@ -90,6 +94,10 @@ class Timeline(Printed):
     is_optimizer: tuple[bool, ...] = ()
     layers: tuple[str, ...] = ()
 
+    def to_json(self) -> dict[str, object]:
+        """Return plain numbers and text. Lists with an entry per step have the same length."""
+        return {"step_count": len(self.labels), **fields_json(self, "layers")}
+
     def words(self, step: int) -> str:
         return in_layer(self.layers[step], self.labels[step]) if self.layers else self.labels[step]
 
@@ -101,8 +109,8 @@ class Timeline(Printed):
         return "backward" if self.is_backward[step] else "forward"
 
     def at_peak(self) -> dict[Role, int]:
-        rows: dict[Role, Sequence[int]] = {role: self.bytes_by_role.get(role) or () for role in ROLES}
-        return {role: row[self.peak_step] for role, row in rows.items() if row and row[self.peak_step]}
+        rows: dict[Role, Sequence[int]] = {role: row for role in ROLES if (row := self.bytes_by_role.get(role))}
+        return {role: row[self.peak_step] for role, row in rows.items() if row[self.peak_step]}
 
     def _sheet(self) -> Sheet:
         chart = MemoryCharts([("timeline", "", self)], self.peak_bytes, title="Memory over the step", part="always")
@@ -114,8 +122,6 @@ class Track:
     """Measured memory over time.
 
     Attributes:
-        times_s: when it changed, rising.
-        bytes_in_use: from these times on.
         spans: begin, end and number of the phase that takes most of the time of operations.
     """
 
@@ -143,7 +149,6 @@ class MemoryCharts(Block):
 
     Attributes:
         timelines: each with its id on the page and its title.
-        top_bytes: the height of the charts.
         time_of: by label, the measured seconds of operations.
     """
 
@@ -173,9 +178,9 @@ def _chart_lines(timeline: Timeline, width: int, top_bytes: int, budget_bytes: i
     """Return a chart with one column per run of steps, as high as the largest total in it."""
     if not timeline.total_bytes or top_bytes <= 0:
         return ["no steps"]
-    labels = {_CHART_ROWS - 1: format_bytes(top_bytes), 0: "0 B"}
-    budget_row = min(int(budget_bytes / top_bytes * _CHART_ROWS), _CHART_ROWS - 1) if 0 < budget_bytes <= top_bytes else -1
-    if budget_row >= 0:
+    labels, budget_row = {_CHART_ROWS - 1: format_bytes(top_bytes), 0: "0 B"}, -1
+    if 0 < budget_bytes <= top_bytes:
+        budget_row = min(int(budget_bytes / top_bytes * _CHART_ROWS), _CHART_ROWS - 1)
         labels[budget_row] = f"budget {format_bytes(budget_bytes)}"
     margin = max(map(len, labels.values()))
     count = max(width - margin - 2, 8)
@@ -188,52 +193,42 @@ def _chart_lines(timeline: Timeline, width: int, top_bytes: int, budget_bytes: i
         empty = "┄" if row == budget_row else " "
         bars = "".join(_BLOCKS[min(height - 8 * row, 8)] if height > 8 * row else empty for height in heights)
         lines.append(f"{labels.get(row, ''):>{margin}} {'┤' if row in labels else '│'}{bars}")
-    marks = "".join(_PHASE_MARKS[phase] for phase in _phases(timeline, columns))
+    spans = phase_spans(timeline)
+    phases: list[Phase] = [
+        "recomputation" if any(timeline.is_recomputation[k] for k in steps) else next(p for _, last, p in spans if steps[-1] <= last)
+        for steps in columns
+    ]
+    marks = "".join(_PHASE_MARKS[phase] for phase in phases)
     lines.append(f"{' ' * (margin + 1)}└{marks}")
     peak = max(range(count), key=lambda column: timeline.total_bytes[highest[column]])
     label = f"peak {format_bytes(timeline.peak_bytes)}"
-    lines.append(
-        " " * (margin + 2 + peak - len(label) - 1) + f"{label} ▲" if peak > len(label) else " " * (margin + 2 + peak) + f"▲ {label}"
-    )
+    lines.append(f"{label} ▲".rjust(margin + peak + 3) if peak > len(label) else f"{'▲':>{margin + peak + 3}} {label}")
     legend = [f"{mark} {phase}" for phase, mark in _PHASE_MARKS.items() if mark in marks]
     roles = [f"{role} {format_bytes(nbytes)}" for role, nbytes in timeline.at_peak().items()]
     return [*lines, f"steps: {'  '.join(legend)}", *flowing(["at the peak:", *roles], "  ", width)]
 
 
-def _phases(timeline: Timeline, columns: Sequence[range]) -> list[Phase]:
-    spans = phase_spans(timeline)
-    return [
-        "recomputation"
-        if any(timeline.is_recomputation[step] for step in steps)
-        else next(phase for _, last, phase in spans if steps[-1] <= last)
-        for steps in columns
-    ]
-
-
 def timeline_summary(timeline: Timeline) -> str:
     if not timeline.total_bytes:
         return "The timeline has no operations."
-    steps = len(timeline.total_bytes)
-    text = (
-        f"{format_count(steps)} operations. Memory is {format_bytes(timeline.total_bytes[0])} in the first, "
-        f"peaks at {format_bytes(timeline.peak_bytes)} in operation {format_count(timeline.peak_step + 1)} "
-        f"({timeline.words(timeline.peak_step)}) and is {format_bytes(timeline.total_bytes[-1])} in the last."
-    )
+    first, peak, last = map(format_bytes, (timeline.total_bytes[0], timeline.peak_bytes, timeline.total_bytes[-1]))
+    at = f"operation {format_count(timeline.peak_step + 1)} ({timeline.words(timeline.peak_step)})"
+    text = f"{format_count(len(timeline.total_bytes))} operations. "
+    text += f"Memory is {first} in the first, peaks at {peak} in {at} and is {last} in the last."
     roles = sorted(((nbytes, role) for role, nbytes in timeline.at_peak().items()), reverse=True)
     if roles:
         text += f" At the peak: {', '.join(f'{role} {format_bytes(nbytes)}' for nbytes, role in roles)}."
-    begin = next((first for first, _, phase in phase_spans(timeline) if phase == "backward"), None)
-    if begin is not None:
+    for begin in [first for first, _, phase in phase_spans(timeline) if phase == "backward"][:1]:
         text += f" The backward pass begins at operation {format_count(begin + 1)}."
     recomputations = sum(timeline.is_recomputation)
-    return text + (f" {format_count(recomputations)} operations are recomputations." if recomputations else "")
+    return text + f" {format_count(recomputations)} operations are recomputations." * bool(recomputations)
 
 
 def peak_note(timeline: Timeline) -> str:
     if not timeline.labels:
         return ""
-    place = f"at op {format_count(timeline.peak_step + 1)} of {format_count(len(timeline.labels))}"
-    return f"{place}, {timeline.words(timeline.peak_step)}"
+    count = format_count(len(timeline.labels))
+    return f"at op {format_count(timeline.peak_step + 1)} of {count}, {timeline.words(timeline.peak_step)}"
 
 
 def phase_spans(timeline: Timeline) -> list[tuple[int, int, Phase]]:
@@ -308,8 +303,6 @@ def live_table(identity: str, title: str, timeline: Timeline) -> Table[LiveBuffe
         Column("bytes", lambda b: b.nbytes, format_bytes, bar=True),
         Column("of the peak", lambda b: ratio(b.nbytes, peak), format_percent),
     ]
-    caption = (
-        f"{format_count(len(live))} buffers, {format_bytes(sum(b.nbytes for b in live))} of {format_bytes(peak)}, "
-        f"at operation {format_count(timeline.peak_step + 1)}"
-    )
+    sizes = f"{format_bytes(sum(b.nbytes for b in live))} of {format_bytes(peak)}"
+    caption = f"{format_count(len(live))} buffers, {sizes}, at operation {format_count(timeline.peak_step + 1)}"
     return Table(live, columns, identity, caption, lambda b: b.layer, title=title, empty="Not itemized.", on="page")

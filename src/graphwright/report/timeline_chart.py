@@ -26,14 +26,10 @@ class _Words(dict[str, int]):
 
 def chart_data(charts: MemoryCharts) -> dict[str, Any]:
     words = _Words()
-    timelines = [
-        {**_timeline_data(timeline, words, charts.time_of), "id": identity, "title": title}
-        for identity, title, timeline in charts.timelines
-    ]
     return {
         "topBytes": max([charts.top_bytes, *(track.peak_bytes for track in charts.tracks)]),
         "budgetBytes": charts.budget_bytes,
-        "timelines": timelines,
+        "timelines": [{"id": i, "title": title, **_timeline_data(own, words, charts.time_of)} for i, title, own in charts.timelines],
         "tracks": [_track_data(track) for track in charts.tracks],
         "words": list(words),
         "curve": None,
@@ -46,7 +42,8 @@ def _timeline_data(timeline: Timeline, words: _Words, time_of: Mapping[str, floa
     steps = envelope(timeline.total_bytes, CHART_POINTS, keep)
     # Marks closer together than a pixel are one mark.
     gap = len(timeline.labels) // CHART_POINTS
-    lifetimes = sorted((life for life in timeline.lifetimes if life.buffer.nbytes), key=lambda life: -life.buffer.nbytes)
+    spans = [(life.buffer, life.first_step, life.last_step) for life in timeline.lifetimes if life.buffer.nbytes]
+    spans.sort(key=lambda span: -span[0].nbytes)
     return {
         "stepCount": len(timeline.labels),
         "steps": steps,
@@ -59,12 +56,9 @@ def _timeline_data(timeline: Timeline, words: _Words, time_of: Mapping[str, floa
         "recomputation": runs(timeline.is_recomputation, gap),
         "peakStep": timeline.peak_step,
         "peakBytes": timeline.peak_bytes,
-        "liveAtPeak": [_buffer_data(buffer, words, None, None, "") for buffer in timeline.live_at_peak[:_LIVE_AT_PEAK]],
-        "lifetimes": [
-            _buffer_data(life.buffer, words, life.first_step, life.last_step, timeline.words(life.last_step))
-            for life in lifetimes[:_LIFETIMES]
-        ],
-        "lifetimesLeftOut": max(len(lifetimes) - _LIFETIMES, 0),
+        "liveAtPeak": [_buffer_data(buffer, words) for buffer in timeline.live_at_peak[:_LIVE_AT_PEAK]],
+        "lifetimes": [_buffer_data(buffer, words, first, last, keeper=timeline.words(last)) for buffer, first, last in spans[:_LIFETIMES]],
+        "lifetimesLeftOut": max(len(spans) - _LIFETIMES, 0),
         "times": _times(timeline, steps, time_of),
     }
 
@@ -79,11 +73,10 @@ def _picked(row: Sequence[int], steps: Sequence[int]) -> list[int]:
     return [row[step] for step in steps] if any(row) else []
 
 
-def _buffer_data(buffer: LiveBuffer, words: _Words, first: int | None, last: int | None, keeper: str) -> list[int | None]:
-    name, op_type, layer, kind, source = (
-        words.number(text) for text in (buffer.words, buffer.op_type, buffer.layer, buffer.type, buffer.source)
-    )
-    return [name, op_type, layer, ROLES.index(buffer.role), buffer.nbytes, first, last, kind, source, words.number(keeper)]
+def _buffer_data(buffer: LiveBuffer, words: _Words, *steps: int, keeper: str = "") -> list[int | None]:
+    texts = buffer.words, buffer.op_type, buffer.layer, buffer.type, buffer.source, keeper
+    name, op_type, layer, *others = map(words.number, texts)
+    return [name, op_type, layer, ROLES.index(buffer.role), buffer.nbytes, *(steps or (None, None)), *others]
 
 
 def _track_data(track: Track) -> Mapping[str, Any]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from decimal import ROUND_HALF_UP, Context, Decimal
+from typing import Any
 
 from rich.cells import cell_len
 
@@ -20,7 +22,7 @@ _BEFORE_UNIT = re.compile(r"(?<=\d) (?=%|[KMGTPE]?i?B\b|[kMGTPE]?FLOP\b|[mµ]?s\
 
 
 def format_bytes(nbytes: float, *, digits: int = 3) -> str:
-    """Write bytes in the largest binary unit below them, with `digits` significant digits.
+    """Write bytes in the largest binary unit below them.
 
     >>> format_bytes(812), format_bytes(1536), format_bytes(2**30 - 1), format_bytes(-3 * 2**20)
     ('812 B', '1.50 KiB', '1.00 GiB', '-3.00 MiB')
@@ -91,6 +93,23 @@ def format_percent(share: float) -> str:
     return f"{percent:.2f} %" if abs(percent) < 0.995 else f"{percent:,.1f} %"
 
 
+def nothing_of_zero(form: Callable[[Any], str]) -> Callable[[Any], str]:
+    return lambda figure: form(figure) if figure else ""
+
+
+def signed(form: Callable[[Any], str]) -> Callable[[Any], str]:
+    """Write a difference in a form with its sign, and 0 as an empty text.
+
+    >>> [signed("{:,} B".format)(difference) for difference in (2048, 0, -3)]
+    ['+2,048 B', '', '-3 B']
+    """
+    return lambda figure: f"{'+' if figure > 0 else ''}{form(figure)}" if figure else ""
+
+
+def format_ratio(ratio: float) -> str:
+    return f"{ratio:.3g}"
+
+
 def format_time(time_s: float) -> str:
     """Write seconds with three significant digits.
 
@@ -99,10 +118,8 @@ def format_time(time_s: float) -> str:
     """
     if not math.isfinite(time_s):
         return NOT_KNOWN
-    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
-        if abs(time_s) >= 0.9995 * scale or unit == "µs":
-            return f"{_significant(time_s / scale, 3)} {unit}"
-    raise AssertionError("unreachable: the last unit takes every time")
+    unit, scale = next(((u, s) for u, s in (("s", 1.0), ("ms", 1e-3)) if abs(time_s) >= 0.9995 * s), ("µs", 1e-6))
+    return f"{_significant(time_s / scale, 3)} {unit}"
 
 
 def shorten_middle(text: str, width: int) -> str:
@@ -116,8 +133,7 @@ def shorten_middle(text: str, width: int) -> str:
     if width <= 1:
         return "…"[: max(width, 0)]
     tail_width = width // 2
-    head_width = width - 1 - tail_width
-    return _cells(text, head_width) + "…" + _cells(text[::-1], tail_width)[::-1]
+    return _cells(text, width - 1 - tail_width) + "…" + _cells(text[::-1], tail_width)[::-1]
 
 
 def shorten_apart(texts: Sequence[str], width: int) -> list[str]:
@@ -133,7 +149,7 @@ def shorten_apart(texts: Sequence[str], width: int) -> list[str]:
     for text, shown in short.items():
         groups.setdefault(shown, []).append(text)
     for alike in groups.values():
-        common = alike[0][: _first_difference(alike)]
+        common = os.path.commonprefix(alike)  # noqa: RUF071 - the first letter that differs is wanted
         start = common.rfind("/") + 1 or max(map(common.rfind, "_- ")) + 1 or len(common)
         if alike[0][start : start + 1].isdecimal():  # a number keeps the word before it
             start = common.rfind("_", 0, start - 1) + 1 or start
@@ -143,10 +159,6 @@ def shorten_apart(texts: Sequence[str], width: int) -> list[str]:
             ends = shorten_apart([text[start:] for text in alike], width - cell_len(head))
             short |= {text: head + end.removeprefix("…") for text, end in zip(alike, ends, strict=True)}
     return [short[text] for text in texts]
-
-
-def _first_difference(texts: Sequence[str]) -> int:
-    return next((k for k, letters in enumerate(zip(*texts, strict=False)) if len(set(letters)) > 1), min(map(len, texts)))
 
 
 def glue_units(text: str) -> str:
@@ -170,8 +182,7 @@ def _cells(text: str, width: int) -> str:
 def _scaled(amount: float, base: float, units: tuple[str, ...], digits: int) -> str:
     if not math.isfinite(amount):
         return NOT_KNOWN
-    scaled = float(amount)
-    index = 0
+    scaled, index = float(amount), 0
     # The rounded text decides: 1023.9999 MiB rounds to 1024 MiB, so it is written as 1.00 GiB.
     while index + 1 < len(units) and abs(float(_significant(scaled, digits if index else 15))) >= base:
         scaled /= base
@@ -182,18 +193,11 @@ def _scaled(amount: float, base: float, units: tuple[str, ...], digits: int) -> 
 
 
 def _significant(number: float, digits: int) -> str:
-    """Fixed notation with `digits` significant digits, whole digits never dropped."""
+    """Write a number with `digits` significant digits, in fixed notation; whole digits are never dropped."""
     if number == 0:
         return "0"
-    whole_digits = math.floor(math.log10(abs(number))) + 1
-    decimals = max(0, digits - max(whole_digits, 1))
-    text = _fixed(number, decimals)
-    # 9.996 rounds to 10.00 at two decimals: one digit more than asked for.
-    if decimals and len(text.strip("-").replace(".", "")) > digits:
-        text = _fixed(number, decimals - 1)
-    return text
-
-
-def _fixed(number: float, decimals: int) -> str:
+    exact = Decimal(number)
     # Sizes in binary units often end in exactly one half; Python's own formatting rounds that to even, browsers round it up.
-    return str(Decimal(number).quantize(Decimal(1).scaleb(-decimals), ROUND_HALF_UP, _ANY_SIZE))
+    rounded = Context(digits, ROUND_HALF_UP).plus(exact)
+    decimals = max(digits - 1 - max(rounded.adjusted(), 0), 0)
+    return str(exact.quantize(Decimal(1).scaleb(-decimals), ROUND_HALF_UP, _ANY_SIZE))

@@ -113,7 +113,6 @@ class FrozenCache:
         return self._store.nbytes
 
     def clear(self) -> None:
-        """Drop all features, also on disk."""
         self._store.clear()
 
     def remove(self) -> None:
@@ -155,7 +154,6 @@ class FrozenCache:
 
     @contextmanager
     def _routed(self) -> Generator[None]:
-        """Let Keras's own steps call the trained layers with features."""
         model = self._model
         plain = model.train_function, model.test_function
         if self._compiled is not (now := compile_arguments(model)):
@@ -215,7 +213,6 @@ class FrozenCache:
         return digest([self._settings, *(np.asarray(variable) for variable in self._parts.variables)])
 
     def _layer_settings(self) -> np.ndarray[Any, Any]:
-        """Return the configuration of the frozen layers, and how they are connected, as bytes."""
         serialize: Any = importlib.import_module("keras").saving.serialize_keras_object
         operations = {id(call.operation): call.operation for call in self._parts.prefix}
         order = {key: place for place, call in enumerate(self._parts.prefix) for key in call.gives}
@@ -277,7 +274,6 @@ class FrozenCache:
         self._are_independent = True
 
     def _of_batch(self, x: Any) -> Any:
-        """Return the inputs of the trained layers for one batch: features, and the model's inputs that they read."""
         inputs = inputs_of_graph(self._model, x)
         samples = [np.asarray(array) for array in self._samples(x, inputs)]
         return self._packed(self._features(samples), [np.asarray(tensor) for tensor in inputs])
@@ -317,7 +313,6 @@ class FrozenCache:
         return tree.map_structure(joined, *map(self._of_batch, chunks))
 
     def _of_element(self, *element: Any) -> Any:
-        """Convert an element of a `tf.data.Dataset`, symbolically."""
         tf: Any = importlib.import_module("tensorflow")
         inputs = inputs_of_graph(self._model, element[0])
         samples, specs = self._samples(element[0], inputs), self._parts.specs

@@ -17,9 +17,8 @@ from graphwright.gradient.traced import Taken, Traced, TracedFunction, with_grad
 from graphwright.plan.budget import Budget
 from graphwright.reuse.pure_function import pure_function, variant_content
 from graphwright.reuse.result_slot import Counters, ResultSlot
-from graphwright.source.graph_def import to_graph_def
 from graphwright.source.private_tensorflow import is_gradient_of_loop, is_traced_for_xla, is_vectorized, is_watched
-from graphwright.source.rebuild import rebuild_concrete_function, variable_behind
+from graphwright.source.rebuild import function_of_values, read_variable
 from graphwright.source.split_function import split_function
 from graphwright.source.tensorflow_import import left_alone
 
@@ -119,13 +118,11 @@ class Cached(TracedFunction):
         self._counters: list[Counters] = []  # empty before the first call: a decorator must not prevent the setup of devices
 
     def cache_info(self) -> CacheInfo:
-        """Return hits, misses, and the size of kept results."""
         hits, misses, too_large = self._counters[0].values() if self._counters else (0, 0, 0)
         sizes = [nbytes for slot in self._slots if (nbytes := slot.nbytes) is not None]
         return CacheInfo(hits, misses, len(sizes), sum(sizes), self._max_bytes, too_large)
 
     def cache_clear(self) -> None:
-        """Drop all results, and set the counters to zero."""
         for clearable in (*self._slots, *self._counters):
             clearable.clear()
 
@@ -152,34 +149,25 @@ class Cached(TracedFunction):
             _outer_trace.is_active = before
 
     def take(self, results: Sequence[Any], xs: Sequence[Any], incoming: Sequence[Any]) -> Taken:
-        """Take plain gradients; a function without gradients may be cached as well."""
         try:
             return Taken(tf.gradients(results, xs, incoming))
         except LookupError as error:
             return Taken([None] * len(xs), failure=error)
 
     def join(self, traced: Traced) -> Callable[..., Any]:
-        """Return the function that looks for a kept result and evaluates if there is none."""
         pure = pure_function(traced.concrete, traced.given, where=f"gw.cached, function {self.__name__!r}")
-        names = [value.name for value in pure.graph.inputs]
-        whole = rebuild_concrete_function(
-            to_graph_def(pure.graph),
-            inputs=names,
-            outputs=[value.name for value in pure.graph.outputs],
-            control_outputs=[node.name for node in pure.graph.control_outputs],
-            name=self.__name__,
-        )
-        split = split_function(
-            whole, inputs=names, incoming=traced.incoming, result_count=traced.result_count, early=frozenset(), name=self.__name__
-        )
+        graph = pure.graph
+        whole = function_of_values(graph, graph.inputs, graph.outputs, (), graph.control_outputs, name=self.__name__)
+        names, count = [value.name for value in graph.inputs], traced.result_count
+        split = split_function(whole, inputs=names, incoming=traced.incoming, result_count=count, early=frozenset(), name=self.__name__)
         argument_count = len(traced.given)
-        holds = [variant_content(pure.graph, pure.graph.value(t.name)) for t in split.forward.outputs[traced.result_count :]]
+        holds = [variant_content(graph, graph.value(t.name)) for t in split.forward.outputs[traced.result_count :]]
         slot = ResultSlot(split.forward, argument_count, traced.result_count, holds, self._max_bytes, self._counter())
         self._slots.add(slot)
         by_handle = {id(variable.handle): k for k, variable in enumerate(traced.variables, argument_count)}
 
         def inputs_of(tensors: Sequence[Any]) -> list[Any]:
-            values = [tensors[by_handle[id(h)]] if id(h) in by_handle else _read(h) for h in pure.handles]
+            values = [tensors[by_handle[id(h)]] if id(h) in by_handle else read_variable(h) for h in pure.handles]
             return [*tensors[:argument_count], *values]
 
         def late_residuals(inputs: Sequence[Any]) -> list[Any]:
@@ -218,9 +206,3 @@ class Cached(TracedFunction):
                     )
                 self._counters.append(Counters())
         return self._counters[0]
-
-
-def _read(handle: Any) -> Any:
-    variable = variable_behind(handle)
-    assert variable is not None
-    return tf.raw_ops.ReadVariableOp(resource=handle, dtype=variable[1])

@@ -73,13 +73,7 @@ class ChunkedEncoder:
         return tf.nest.pack_sequence_as(encoder.outputs, whole)
 
     def pull(self, cotangents: Sequence[Any], variables: Sequence[Any], sums: Sequence[Any]) -> tuple[list[Any], list[bool]]:
-        """Return the sums plus the gradients of the variables, and per variable whether it has a gradient.
-
-        Args:
-            cotangents: per leaf of the representations, the gradient of the loss with respect to it, or None.
-            variables: `tf.Variable`s.
-            sums: per variable, a tensor of its shape.
-        """
+        """Return the sums plus the gradients of the variables, and per variable whether it has a gradient."""
         encoder = self._encoder
         reached = [False] * len(variables)
         carried: Carried = tuple(sums)
@@ -140,7 +134,6 @@ def rows(tensor: Any, first: Any, count: Any) -> Any:
 
 
 def plain_variable(variable: Any) -> Any:
-    """Return the `tf.Variable` of a Keras variable; anything else as it is."""
     return variable.value if isinstance(variable, import_keras().Variable) else variable
 
 

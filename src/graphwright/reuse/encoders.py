@@ -1,17 +1,9 @@
 """The proof, on an encoder's graph, that a batch may be encoded in chunks, and encoded again with the same result.
 
-Terms
------
-encoder
-    A function of a structure of tensors with samples in their first dimension. It returns a structure of tensors with the same samples
-    there: the *representations*.
-random state
-    A variable that holds the state of a random generator: of Keras' `SeedGenerator` (dropout), or of a `tf.random.Generator`.
-
-There are three conditions. A call changes nothing except random states. It draws random numbers from these only: an operation that hides
-its counter in the kernel, such as `tf.random.uniform`, cannot be drawn a second time. And the representation of a sample depends on no
-other sample: the rules of `analyze.splitting` split the batch into samples from inputs to outputs, without a sum over the batch and
-without a value that needs the whole batch.
+An encoder takes and returns structures of tensors with the same samples in their first dimension. There are three conditions. A call
+changes nothing except *random states*, the variables of generators. It draws random numbers from these only: an operation that hides its
+counter in the kernel cannot be drawn again. And the representation of a sample depends on no other: the rules of `analyze.splitting`
+split the batch from inputs to outputs, without a sum over the batch and without a value that needs the whole batch.
 """
 
 from __future__ import annotations
@@ -67,7 +59,6 @@ class Encoder:
 
 
 def with_training(encoder: Any, training: bool) -> Callable[[Any], Any]:
-    """Return the encoder as a function of its inputs only; `training` is passed if its call takes it."""
     is_layer = isinstance(encoder, import_keras().layers.Layer)
     parameters: Any = {}
     with suppress(TypeError, ValueError):
@@ -84,10 +75,6 @@ def examine(encoder: Any, specs: Any, *, training: bool, assume_independent: boo
         specs: the structure of its inputs, as `tf.TensorSpec`s of a chunk of at least two samples.
         assume_independent: skip the proof that samples are independent.
         where: the name of the encoder in errors.
-
-    Raises:
-        UnsupportedError: there is no proof; the message names the variable or operation.
-        ArgumentError: it does not return a structure of tensors with samples in their first dimension.
     """
     call = with_training(encoder, training)
     concrete = tf.function(call).get_concrete_function(specs)
@@ -186,7 +173,6 @@ def _check_independence(graph: Graph, purity: Purity, argument_count: int, where
 
 
 def _mixing_node(graph: Graph, nodes: Mapping[Node, InParts], phases: Mapping[Node, int], inputs: Sequence[Any]) -> Node | None:
-    """Return the first node that mixes samples, or None if it is unknown."""
     fed = {value.producer for value in inputs}
     needed = backward_reachable(value.producer for value in graph.outputs) - fed
     split = {value for node in nodes for value in node.outputs} | {*inputs}

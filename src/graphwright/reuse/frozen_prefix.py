@@ -25,13 +25,8 @@ Key = tuple[str, int]
 
 @dataclass(frozen=True)
 class Call:
-    """One call of a layer or operation.
-
-    Attributes:
-        operation: the layer or operation.
-        fill: returns the arguments of the call for values by the `id` of symbolic tensors.
-        takes: the values that it reads, by these `id`s.
-        gives: the values that it makes.
+    """One call of a layer or operation: `fill` returns its arguments for values by the `id` of symbolic tensors, `takes` the values that
+    it reads by these `id`s, `gives` the values that it makes.
     """
 
     operation: Any
@@ -41,33 +36,25 @@ class Call:
 
     @property
     def name(self) -> str:
-        """The name of the layer."""
         return str(self.operation.name)
 
     @property
     def has_weights(self) -> bool:
-        """Whether the layer has weights."""
         return bool(getattr(self.operation, "weights", []))
 
     @property
     def is_trained(self) -> bool:
-        """Whether training changes a weight of the layer."""
         return bool(getattr(self.operation, "trainable_variables", []))
 
 
 @dataclass(frozen=True)
 class FrozenPrefix:
-    """A model in two parts: layers computed once per sample, and trained layers.
+    """A model in two parts: `prefix`, the calls that are computed once per sample, and `head`, all other calls.
 
     Attributes:
-        inputs: the model's inputs.
-        outputs: the model's outputs.
-        prefix: the calls that are computed once.
-        head: all other calls.
-        features: the values that the prefix passes to the head or out of the model.
+        features: the values that the prefix passes to the head or out of the model; `specs` are their symbolic tensors.
         read: the places of the model's inputs that the prefix reads.
         passed_on: the places of the model's inputs that the head reads.
-        specs: the symbolic tensor of each feature.
         compute: returns the features for a batch of what the prefix reads, as in training.
     """
 
@@ -83,11 +70,9 @@ class FrozenPrefix:
 
     @property
     def variables(self) -> list[Any]:
-        """The variables of the prefix, each once."""
         return list({id(v): v for call in self.prefix for v in getattr(call.operation, "variables", [])}.values())
 
     def finish(self, features: Sequence[Any], passed_on: Sequence[Any], *, training: bool) -> list[Any]:
-        """Return the outputs of the model."""
         keys = (*self.features, *(self.inputs[place] for place in self.passed_on))
         values = _run(self.head, dict(zip(keys, (*features, *passed_on), strict=True)), training=training)
         return [values[key] for key in self.outputs]

@@ -1,14 +1,10 @@
 """`GradientCache`: exact gradients of a loss over all representations of a batch, in the memory of one chunk.
 
-A contrastive loss compares every representation of a batch with every other one, so its gradient needs the whole batch, and a plain
-backward pass keeps the residuals of all samples. But the loss depends on the encoder through the representations only. Therefore (L. Gao,
-Y. Zhang, J. Han, J. Callan: Scaling Deep Contrastive Learning Batch Size under Memory Limited Setup, 2021)
-
-1. representations are computed chunk by chunk, without residuals;
-2. the loss of all representations, and its gradients with respect to them, the *cotangents*, are computed at once;
-3. each chunk is encoded again, with the same random numbers, and its cotangents are pulled back to the variables.
-
-The sum over chunks is the exact gradient of the whole batch. It costs one more forward pass.
+The gradient of a contrastive loss needs the whole batch, but the loss depends on the encoder through the representations only. Therefore
+representations are computed chunk by chunk, without residuals; the loss of all and its gradients with respect to them, the *cotangents*,
+are computed at once; then each chunk is encoded again, with the same random numbers, and its cotangents are pulled back to the variables.
+The sum over chunks is the exact gradient, for one more forward pass. Source: L. Gao, Y. Zhang, J. Han, J. Callan: Scaling Deep
+Contrastive Learning Batch Size under Memory Limited Setup, 2021.
 """
 
 from __future__ import annotations
@@ -112,9 +108,7 @@ class GradientCache:
         variables = self._requested if self._requested is not None else self._variables
         if variables is None:
             raise ArgumentError(
-                "the variables are known only after the first call",
-                argument="variables",
-                remedy="call it once, or give variables=",
+                "which variables are read is known at the first call only", argument="variables", remedy="call it once, or give variables="
             )
         return variables
 

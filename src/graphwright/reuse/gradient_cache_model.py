@@ -19,11 +19,8 @@ tf: Any = import_tensorflow()
 class GradientCacheModel(keras.Model):
     """Encoders that `fit` trains with the loss of a `GradientCache`; made by `GradientCache.model`.
 
-    Callbacks, metrics (of `y` and the representations), history, mixed precision with loss scaling and `tf.distribute` strategies work as
-    with any Keras model. `compile` takes an optimizer and metrics; the loss is the cache's, plus regularizers of weights.
-
-    Raises:
-        ArgumentError: an encoder is not a Keras layer.
+    Callbacks, metrics (of `y` and the representations), mixed precision and `tf.distribute` strategies work as with any Keras model.
+    `compile` takes an optimizer and metrics; the loss is the cache's, plus regularizers of weights.
     """
 
     def __init__(self, cache: GradientCache, **keywords: Any) -> None:
@@ -42,7 +39,6 @@ class GradientCacheModel(keras.Model):
         self.built = all(encoder.built for encoder in encoders)
 
     def build(self, input_shape: Any) -> None:  # noqa: ARG002
-        """Do nothing; encoders are built on their first call."""
         self.built = True
 
     def call(self, inputs: Any, training: Any = None) -> Any:

@@ -148,7 +148,6 @@ class _Problem:
         self.rows = sum(math.prod(spec.shape) for spec in tf.nest.flatten(self._outputs))
 
     def _trace_once(self, function: Callable[..., Any]) -> None:
-        """Determine the outputs; use AutoGraph if the function has loops or conditions over tensors."""
         try:
             self.traced(self.vector)
             return

@@ -68,7 +68,6 @@ def _all(constant: Any, number: int) -> bool:
 
 
 def _is_plain_zero(constant: Any) -> bool:
-    """Return whether all elements are positive zeros; -0 - -0 would be +0."""
     return _all(constant, 0) and not np.any(np.signbit(constant))
 
 

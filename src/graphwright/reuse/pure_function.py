@@ -38,9 +38,6 @@ def pure_function(function: Any, given: Sequence[str], *, where: str) -> PureFun
 
     Args:
         given: names of the tensors in its graph that are arguments or captured tensors.
-
-    Raises:
-        UnsupportedError: calls differ or have effects, or XLA compiles a function inside.
     """
     graph, binding = from_concrete_function(function, planned=False)
     compiled = compiled_calls(graph)

@@ -1,12 +1,9 @@
 """The latest result of one traced function, held in a variable of TensorFlow, so that eager code and graphs share it in any thread.
 
-The variable holds a `tf.raw_ops.OptionalFromValue` that is replaced as a whole, never changed: the size of the result, the tensors that it
-was computed from (arguments and values of variables), the result itself, and an inner optional with the residuals if it was evaluated
-under a tape. The tensors are held, not copied. A tensor that was read from a variable shares the variable's memory until the next write,
-which then allocates new memory (`PrepareToUpdateVariable` in tensorflow/core/kernels/training_op_helpers.h).
-
-A result is reused if its tensors equal those of the call bit for bit, so NaN equals itself and -0.0 differs from 0.0. This detects every
-write, at the cost of reading the bytes once.
+The variable holds a `tf.raw_ops.OptionalFromValue` that is replaced as a whole: the size of the result, the tensors that it was computed
+from (arguments and values of variables), the result, and an optional with the residuals of an evaluation under a tape. A result is reused
+if its tensors equal those of the call bit for bit. Tensors are held, not copied: a value read from a variable shares the variable's
+memory until the next write (`PrepareToUpdateVariable` in tensorflow/core/kernels/training_op_helpers.h).
 """
 
 from __future__ import annotations
@@ -45,16 +42,13 @@ class Counters:
         self._variable = own_variable(tf.zeros([3], tf.int64))
 
     def add(self, which: int) -> None:
-        """Add one to a counter."""
         tf.raw_ops.AssignAddVariableOp(resource=self._variable.handle, value=tf.one_hot(which, 3, dtype=tf.int64))
 
     def values(self) -> tuple[int, int, int]:
-        """Return hits, misses and too large results."""
         hits, misses, too_large = tf.raw_ops.ReadVariableOp(resource=self._variable.handle, dtype=tf.int64).numpy().tolist()
         return hits, misses, too_large
 
     def clear(self) -> None:
-        """Set all counters to zero."""
         tf.raw_ops.AssignVariableOp(resource=self._variable.handle, value=tf.zeros([3], tf.int64))
 
 
@@ -90,12 +84,10 @@ class ResultSlot:
 
     @property
     def nbytes(self) -> int | None:
-        """Bytes of the kept result, or None if there is none."""
         entry = self._read()
         return int(self._open(entry)[0]) if bool(_has_value(entry)) else None
 
     def clear(self) -> None:
-        """Drop the result."""
         self._write(tf.raw_ops.OptionalNone())
 
     @left_alone

@@ -9,8 +9,8 @@ from typing import Unpack
 
 from graphwright.errors import ArgumentError
 from graphwright.ir.edit.library import bodies
-from graphwright.ir.given import Written, edits_in_place
 from graphwright.ir.graph import Graph
+from graphwright.ir.jobs import Written, edits_in_place
 from graphwright.ir.traits.effects import Purity
 from graphwright.plain import Result
 from graphwright.reuse.rule import Rule

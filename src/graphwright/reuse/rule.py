@@ -279,7 +279,6 @@ def _similar_first(options: Sequence[Sequence[str]]) -> Iterable[tuple[str, ...]
 
 
 def _depends_on_rank(graph: Graph) -> bool:
-    """Return whether TensorFlow may trace other operations for known ranks."""
     return _asks_for_shape(graph) or any(node.op_type in MATRIX_PRODUCTS for node in graph)
 
 

@@ -46,7 +46,6 @@ class RuleProof:
         self._counts: Counter[str] = Counter()
 
     def __call__(self, match: Match, replacement: Graph) -> None:
-        """Check one replacement, or raise a GraphError."""
         original = _graph_of(match)
         constants = [constant_array(origin(value).producer) for value in match.captured]
         contents = [None if array is None else (array.shape, array.tobytes()) for array in constants]

@@ -9,16 +9,14 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Unpack
 
-from graphwright.analyze.flops import node_flops
-from graphwright.analyze.traffic import bytes_moved
 from graphwright.errors import GraphwrightError
 from graphwright.ir.constants import shape_query_results
 from graphwright.ir.edit.clone import copy_graph
 from graphwright.ir.edit.inline import inline
 from graphwright.ir.edit.library import bodies, reached_functions, remove_unused_functions
 from graphwright.ir.edit.prune import prune, remove_unread
-from graphwright.ir.given import Written, edits_in_place
 from graphwright.ir.graph import Graph, Node
+from graphwright.ir.jobs import Written, edits_in_place
 from graphwright.ir.nesting import check_nesting
 from graphwright.ir.signature import node_of
 from graphwright.ir.traits.arithmetic import SUMS_OF_MANY
@@ -26,6 +24,8 @@ from graphwright.ir.traits.control_flow import CALL_TYPES, callee
 from graphwright.ir.traits.effects import Purity
 from graphwright.ir.traits.values import MAY_BE_FED
 from graphwright.ir.walk import fed_values, fetched_values
+from graphwright.ops.flops import node_flops
+from graphwright.ops.traffic import bytes_moved
 from graphwright.plain import Result
 from graphwright.report.units import format_bytes, format_flops
 from graphwright.reuse.neutral_rules import neutral_rules

@@ -133,8 +133,6 @@ def check_inverse(target: Any, inputs: Any, *, dtypes: Sequence[str] = DTYPES, t
 
 
 class _Replay(engine.InverseRun):
-    """Calls functions in reverse order with the states of the forward pass."""
-
     def __init__(self, forward: engine.ForwardRun) -> None:
         super().__init__(forward.values, {}, forward.training, forward.mask)
         self._records = list(forward.records)
@@ -175,7 +173,6 @@ def _errors(layer: Any, x: Any, dtype: str, training: bool) -> list[InverseRow]:
 
 
 def _reversible_calls(target: Any, inputs: Any) -> list[LayerCall]:
-    """Return the calls of reversible layers in a call of the target; everything is built before."""
     if not isinstance(target, keras.Layer):
         return []
     if not target.built or not all(layer.built for layer in all_layers(target) if isinstance(layer, StreamLayer)):

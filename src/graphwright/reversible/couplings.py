@@ -1,11 +1,10 @@
 """Couplings: how a residual function changes one stream of a reversible block.
 
 A *coupling* merges a stream `x` with `p`, the result of a residual function of the *other* stream, into `y`, such that `x` can be
-computed from `y` and `p`. `additive`: `y = x + p`. `affine`: `p` holds two halves along the channel axis, and `y = x * scale + shift`
-with `scale = exp(tanh(half))`. The scale is between 1/e and e, so neither direction explodes.
+computed from `y` and `p`. The scale of the affine coupling is between 1/e and e, so neither direction explodes.
 
-Sources: L. Dinh, D. Krueger, Y. Bengio, "NICE: Non-linear Independent Components Estimation", 2014, eq. 9 and 10 (additive,
-multiplicative and affine coupling); A. Gomez et al., "The Reversible Residual Network", 2017, eq. 6 (additive).
+Sources: L. Dinh, D. Krueger, Y. Bengio, "NICE: Non-linear Independent Components Estimation", 2014, eq. 9 and 10; A. Gomez et al., "The
+Reversible Residual Network", 2017, eq. 6 (additive).
 """
 
 from __future__ import annotations

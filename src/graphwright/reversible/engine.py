@@ -5,13 +5,11 @@ one `tf.custom_gradient`. The forward pass stores the last streams, the weights,
 from the end. Each part calls its functions again, under a tape: the *value* of that call rebuilds the part's inputs, and the *tape*
 gives the gradients. Nothing runs a third time.
 
-Order matters for memory: the rebuilt streams depend on the last streams only, so an executor would rebuild the whole network before
-it computes the first gradient. `BackwardRun.gate` delays each rebuilt stream until the gradients before it exist: by control
-dependencies, which TensorFlow's executor and Grappler honor, or under XLA, which drops those, by `source.opaque_gate`. Both also keep
-XLA and Grappler from merging the recomputation with the forward pass.
+An executor could rebuild the whole network before it computes the first gradient. `BackwardRun.gate` delays each rebuilt stream until the
+gradients before it exist: by control dependencies, or under XLA, which drops those, by `source.opaque_gate`. Both also keep XLA and
+Grappler from merging the recomputation with the forward pass.
 
-Source: A. Gomez, M. Ren, R. Urtasun, R. Grosse, "The Reversible Residual Network: Backpropagation Without Storing
-Activations", NeurIPS 2017, algorithm 1.
+Source: A. Gomez, M. Ren, R. Urtasun, R. Grosse, "The Reversible Residual Network", NeurIPS 2017, algorithm 1.
 """
 
 from __future__ import annotations
@@ -52,8 +50,6 @@ class Part(Protocol):
 
 @dataclass(frozen=True)
 class _Record:
-    """The data with which the backward pass repeats one call of the forward pass."""
-
     states: dict[int, Any]
     loss_count: int
     remembered: list[Any]
@@ -108,7 +104,6 @@ class BackwardRun:
         self.gradients: dict[int, Any] = {}
 
     def __call__(self, function: ResidualFunction, x: Any) -> tuple[Any, Pullback]:
-        """Return the function's result and its pullback."""
         record = self._records.pop()
         cut = len(self._loss_gradients) - record.loss_count
         loss_gradients, self._loss_gradients = self._loss_gradients[cut:], self._loss_gradients[:cut]
@@ -269,16 +264,6 @@ def _assign(state: Sequence[Any], before: dict[int, Any], after: dict[int, Any])
     for variable in state:
         if id(variable) in after and after[id(variable)] is not before.get(id(variable)):
             variable.assign(after[id(variable)])
-
-
-def no_inverse(name: str) -> UnsupportedError:
-    """Return the error of a layer that is not invertible."""
-    return UnsupportedError(
-        f"layer {name!r} has no inverse",
-        where="inverse",
-        cause="it loses information, such as the size of images",
-        remedy="use InvertibleDownsampling where images get smaller",
-    )
 
 
 def _refuse_second_derivative(*_: Any) -> Any:

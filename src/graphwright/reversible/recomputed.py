@@ -5,8 +5,8 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from graphwright.errors import ArgumentError
-from graphwright.reversible.engine import BackwardRun, ForwardRun, InverseRun, Streams, no_inverse
+from graphwright.errors import ArgumentError, UnsupportedError
+from graphwright.reversible.engine import BackwardRun, ForwardRun, InverseRun, Streams
 from graphwright.reversible.residual import ResidualFunction
 from graphwright.reversible.stream_layer import StreamLayer
 
@@ -58,7 +58,12 @@ class RecomputedLayer(StreamLayer):
 
     def stream_inverse(self, y: Streams, run: InverseRun) -> Streams:  # noqa: ARG002
         """Raise: there is no inverse."""
-        raise no_inverse(self.name)
+        raise UnsupportedError(
+            f"layer {self.name!r} has no inverse",
+            where="inverse",
+            cause="it loses information, such as the size of images",
+            remedy="use InvertibleDownsampling where images get smaller",
+        )
 
     def stream_backward(self, y: Streams, dy: Streams, run: BackwardRun, x: Streams | None) -> tuple[Streams, Streams]:  # noqa: ARG002
         """Return the streams before the layer, and their gradients."""

@@ -1,9 +1,8 @@
 """`remember`: marks values that a residual function should store rather than recompute.
 
 Rebuilding costs one more forward pass of the residual functions. If memory is left, the last blocks of a sequence can store a part of
-it (`ReversibleSequence(..., kept_blocks=n)`): their inputs, and the tensors that their functions pass through `remember`. Results of
-convolutions and matrix products are good candidates: their gradients need the operation's inputs only, so the operation does not run
-again. Elsewhere `remember` does nothing.
+it (`ReversibleSequence(..., kept_blocks=n)`): their inputs, and the tensors that their functions pass through `remember`, such as results
+of convolutions and matrix products, whose gradients need the operation's inputs only. Elsewhere `remember` does nothing.
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
 """Residual functions of reversible blocks, called without side effects and with equal results each time.
 
-A *residual function* is a Keras layer (or model), or another callable of one tensor.
-
-- A Keras layer is called inside a `keras.StatelessScope`: the values of its variables are arguments, and its assignments (moving
-  statistics, states of random generators) are results. The second call gets the values of the first, so a dropout mask is the same.
-  Its assignments are dropped, so each is made once.
-- Another callable is called directly. If it assigns to variables or draws random numbers, it is refused.
+A Keras layer (or model) is called inside a `keras.StatelessScope`: the values of its variables are arguments, and its assignments (moving
+statistics, states of random generators) are results. The second call gets the values of the first, so a dropout mask is the same. Another
+callable of one tensor is called directly; if it assigns to variables or draws random numbers, it is refused.
 """
 
 import importlib
@@ -36,7 +33,6 @@ class ResidualFunction:
 
     @property
     def trainable(self) -> list[Any]:
-        """The layer's trainable variables."""
         return list(self.function.trainable_variables) if self.is_layer else []
 
     @property
@@ -45,15 +41,9 @@ class ResidualFunction:
         return list(self.function.non_trainable_variables) if self.is_layer else []
 
     def __call__(self, x: Any, values: Values, states: Values, training: Any, mask: Any) -> tuple[Any, dict[int, Any], list[Any]]:
-        """Call the function without side effects.
+        """Call the function without side effects, with the values of trainable variables and the states of others; read missing states.
 
-        Args:
-            x: the stream.
-            values: of the trainable variables.
-            states: of other variables; those that are missing are read.
-
-        Returns:
-            The result; the states of `states` and of assigned variables after the call; the losses added by `add_loss`.
+        Return the result; the states of `states` and of assigned variables after the call; the losses added by `add_loss`.
         """
         keywords = {"training": training, "mask": mask}
         named = {name: keywords[name] for name in self._takes}

@@ -68,7 +68,6 @@ def revnet(
 
 
 def _smaller_images(shape: tuple[int, int, int], width: int) -> RecomputedLayer:
-    """Return the first unit of a stage, for streams of this shape."""
     streams = keras.Input(shape), keras.Input(shape)
     shortcuts = [_convolution(width, size=1, strides=2)(stream) for stream in streams]
     y1 = keras.layers.Add()([shortcuts[0], _preactivation(width, strides=2)(streams[1])])
@@ -84,5 +83,4 @@ def _preactivation(width: int, strides: int = 1) -> Any:
 
 
 def _convolution(width: int, *, size: int = 3, strides: int = 1) -> Any:
-    """Return a convolution without bias, since a normalization follows."""
     return keras.layers.Conv2D(width, size, strides=strides, padding="same", use_bias=False, kernel_initializer="he_normal")

@@ -1,9 +1,7 @@
 """Count the allocations of TensorFlow's allocator during a call.
 
-With `meter.COUNTING_ENVIRONMENT`, set before the process starts, tensors come from TensorFlow's BFC allocator, which reports each
-allocation and release to the profiler. The requested bytes are added up as malloc would round them, so small tensors are exact, where
-pages of the heap (`graphwright.run.meter`) include fragments. Memory that kernels ask of malloc (oneDNN's filters, Eigen's panels) is not
-seen here.
+With `meter.COUNTING_ENVIRONMENT`, set before the process starts, TensorFlow's BFC allocator reports each allocation and release to the
+profiler. The requested bytes are added up as malloc would round them. Memory that kernels ask of malloc is not seen here.
 """
 
 import importlib
@@ -43,11 +41,6 @@ class Counted:
 
 
 def count_allocations(call: Callable[[], object]) -> Counted:
-    """Count during the call.
-
-    Raises:
-        MeasurementError: the profiler is in use.
-    """
     options = tf.profiler.experimental.ProfilerOptions(host_tracer_level=1, python_tracer_level=0, device_tracer_level=0)
     with tempfile.TemporaryDirectory(prefix="graphwright_") as logs:
         try:
@@ -62,7 +55,6 @@ def count_allocations(call: Callable[[], object]) -> Counted:
 
 
 def check_counting() -> None:
-    """Raise `MeasurementError` if a known allocation is counted wrongly."""
     tf.fill([_CHECK_BYTES], tf.constant(1, tf.uint8))
     seen = count_allocations(lambda: tf.fill([_CHECK_BYTES], tf.constant(1, tf.uint8))).tensors_bytes
     if not _CHECK_BYTES <= seen < 1.05 * _CHECK_BYTES:
@@ -75,11 +67,7 @@ def check_counting() -> None:
 
 
 def highest(events: Iterable[tuple[int, bool, int, int, str]]) -> Counted:
-    """Return the most bytes that were given out.
-
-    Args:
-        events: time in ps, whether it is a release, address, requested bytes, and kind of use ("temp" is scratch).
-    """
+    """Return the most bytes that were given out."""
     returned: dict[int, int] = {}
     scratch: set[int] = set()
     held: dict[int, int] = {}
@@ -110,12 +98,6 @@ def kept_bytes(first: Counted, second: Counted) -> int:
     """Return the bytes that the first call of a step took and the second did not return: values that the runtime computes once and keeps.
 
     An updated variable gets a new buffer and returns its old one, so it does not count.
-
-    >>> update = highest([(1, False, 64, 8192, "output"), (2, True, 32, 8192, "")])
-    >>> constant = highest([(1, False, 64, 8192, "output")])
-    >>> late = highest([(1, True, 64, 8192, "")])
-    >>> kept_bytes(update, highest([])), kept_bytes(constant, highest([])), kept_bytes(constant, late)
-    (0, 8192, 0)
     """
     still = sum(nbytes for address, nbytes in first.held.items() if address not in second.returned)
     return max(0, still - sum(first.returned.values()))

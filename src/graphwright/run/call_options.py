@@ -1,13 +1,8 @@
 """How TensorFlow executes the functions called in a block: with or without Grappler, by which executor.
 
-TensorFlow optimizes a function at its first call and caches the result by the options of the call, so a function may run with and without
-Grappler side by side. Options belong to the calling thread; the user's global settings stay.
-
-A function called while another one is traced becomes part of it, and the options of the outer call count, unless it is not inlined
-(`rebuild_concrete_function(..., noinline=True)`).
-
-Even without Grappler, TensorFlow merges stateless nodes with equal types, attributes, inputs and control inputs when it instantiates a
-function. A control input of its own protects a recomputed node.
+TensorFlow optimizes a function at its first call and caches the result by the options of the call, which belong to the calling thread. A
+function called while another one is traced becomes part of it, unless it is not inlined (`rebuild_concrete_function(..., noinline=True)`).
+Even without Grappler, TensorFlow merges stateless nodes with equal types, attributes, inputs and control inputs.
 """
 
 import importlib
@@ -28,12 +23,6 @@ def grappler_disabled(*, executor: str = "") -> AbstractContextManager[None]:
 
     Args:
         executor: TensorFlow's executor; "" for the default, "SINGLE_THREADED_EXECUTOR" to run one node at a time.
-
-    >>> import tensorflow as tf
-    >>> double = tf.function(lambda x: x + x)
-    >>> with grappler_disabled():
-    ...     float(double(tf.constant(2.0)))
-    4.0
     """
     return _call_options(grappler=False, executor=executor)
 
@@ -56,7 +45,6 @@ def is_grappler_disabled() -> bool:
 
 @contextmanager
 def _call_options(*, grappler: bool, executor: str = "", number: int = 0, memory_optimizer: bool = True) -> Generator[None]:
-    """Set Grappler and the executor among TensorFlow's options; each number has its own entry in TensorFlow's cache."""
     before = call_options()
     config = tf.compat.v1.ConfigProto.FromString(before.config_proto_serialized)
     rewrites = config.graph_options.rewrite_options

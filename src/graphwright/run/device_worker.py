@@ -1,11 +1,8 @@
 """Compile with XLA for an absent GPU: a script that needs jax and its CUDA plugin, and nothing of graphwright.
 
-    python device_worker.py < request.json > answer.json
-
-The request holds `module` (StableHLO as TensorFlow writes it) and `target` (the text of XLA's `GpuTargetConfigProto`); the answer holds
-bytes by kind and the scheduled program. A request without a module asks for versions only. What jax prints goes to stderr.
-
-`jax.export.Exported` and `make_ir_context` are not quite public, so the versions are pinned (the extra `gpu-target`).
+It reads a request as JSON: `module` (StableHLO as TensorFlow writes it) and `target` (the text of XLA's `GpuTargetConfigProto`), or nothing
+for the versions only. It answers bytes by kind and the scheduled program. `jax.export.Exported` and `make_ir_context` are not quite public,
+so the versions are pinned (the extra `gpu-target`).
 """
 
 import dataclasses
@@ -48,11 +45,7 @@ def _bytes_for_bits(match: re.Match[str]) -> str:
 
 
 def dtype_name(element: str) -> str:
-    """Return NumPy's name of an MLIR type.
-
-    >>> dtype_name("i1"), dtype_name("ui8"), dtype_name("bf16"), dtype_name("f32")
-    ('bool', 'uint8', 'bfloat16', 'float32')
-    """
+    """Return NumPy's name of an MLIR type."""
     if element in _DTYPES:
         return _DTYPES[element]
     kind, bits = re.findall(r"[a-z]+|\d+", element)

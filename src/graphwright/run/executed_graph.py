@@ -13,7 +13,7 @@ from typing import Any
 from graphwright.errors import GraphError, UnsupportedError, first_line
 from graphwright.ir.dtypes import Shape
 from graphwright.ir.edit.library import bodies
-from graphwright.ir.graph import Graph
+from graphwright.ir.graph import Graph, Node
 from graphwright.ir.traits.control_flow import (
     ENTERS,
     EXITS,
@@ -25,7 +25,7 @@ from graphwright.ir.traits.control_flow import (
     called_functions,
 )
 from graphwright.ir.traits.values import ARGUMENTS, RESULTS
-from graphwright.ir.walk import order_of
+from graphwright.ir.walk import consumers_of, order_of
 from graphwright.run.call_options import grappler_disabled, optimized_anew
 from graphwright.run.traced_step import TracedStep
 from graphwright.source.bounded_shapes import import_bounded
@@ -160,11 +160,9 @@ def read_optimized_graph(graphs: Sequence[bytes], *, like: Graph) -> Graph:
     >>> [node.op_type for node in read_optimized_graph(recorded_graphs(step, like=like), like=like)]
     ['Placeholder', 'Placeholder', '_FusedMatMul']
     """
+    check_on_one_cpu(graphs, like=like)
     record = _record_of(graphs, like)
     read = record.post_optimization_graph
-    devices = {node.device for node in read.node if node.device}
-    if len(devices) > 1 or not all(device.endswith("/device:CPU:0") for device in devices):
-        raise UnsupportedError(f"it runs on {', '.join(sorted(devices))}", where=f"step {like.name!r}")
     if read.library.function or any(node.op in _LOWERED for node in read.node):
         raise UnsupportedError("it has loops, branches or calls", where=f"step {like.name!r}")
     position = _positions_of_arguments(record)
@@ -196,9 +194,21 @@ def read_optimized_graph(graphs: Sequence[bytes], *, like: Graph) -> Graph:
 
 
 def sort_like(graph: Graph, like: Graph) -> None:
-    """Sort the nodes as those with the same names in another graph, new ones last, each after its inputs."""
-    place = {node.name: k for k, node in enumerate(like.nodes)}
-    graph.sort_nodes(order_of(sorted(graph.nodes, key=lambda node: (place.get(node.name, len(place)), node.name))))
+    """Sort the nodes as those with the same names in another graph, each after its inputs. New ones, and those that TensorFlow gave other
+    readers, such as one of several equal constants, come before their first reader.
+    """
+    known = {node.name: k for k, node in enumerate(like.nodes)}
+    place: dict[Node, int] = {}
+    for node in reversed(order_of(graph.nodes)):
+        place[node] = min([known.get(node.name, len(known)), *(place[reader] for reader in consumers_of(node))])
+    graph.sort_nodes(order_of(sorted(graph.nodes, key=lambda node: (place[node], node.name))))
+
+
+def check_on_one_cpu(graphs: Sequence[bytes], *, like: Graph) -> None:
+    """Raise `UnsupportedError` if TensorFlow's placer gives operations of a recorded step to a device other than one CPU."""
+    devices = {node.device for node in _record_of(graphs, like).post_optimization_graph.node if node.device}
+    if len(devices) > 1 or not all(device.endswith("/device:CPU:0") for device in devices):
+        raise UnsupportedError(f"it runs on {', '.join(sorted(devices))}", where=f"step {like.name!r}")
 
 
 def _record_of(graphs: Sequence[bytes], like: Graph) -> Any:

@@ -1,13 +1,9 @@
-"""Measure the peak memory and the time of a step in a fresh process.
-
-The step reaches that process through `graphwright.source.step_file`, with copies of its variables.
+"""Measure the peak memory and the time of a step in a fresh process, which gets copies of its variables (`graphwright.source.step_file`).
 
 Peak memory is `resident_bytes` plus the growth of the process during a step (`graphwright.run.meter`), the median of several steps after
 warm-up. For small tensors, pages of the heap mislead. So a second process counts each allocation (`graphwright.run.allocations`), and the
-growth is limited to lie between the tensors and all requested bytes; `how` states both. Resident are variables, captured constants,
-constants in the graph and values that the runtime computes of them at the first call, and arguments, each buffer once. Outputs belong to
-the growth. On a GPU the growth is `get_memory_info`, which sees all but cuDNN's own workspace.
-
+growth is limited to lie between the tensors and all requested bytes. Resident are variables, constants, values that the runtime computes of
+them at the first call, and arguments, each buffer once. On a GPU the growth is `get_memory_info`, which sees all but cuDNN's own workspace.
 Time is measured in another process, without the malloc settings.
 """
 
@@ -23,17 +19,15 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from graphwright.analyze.measurement import Measurement
-from graphwright.analyze.workspace import onednn_enabled
 from graphwright.bound_process import bound
 from graphwright.errors import ArgumentError, ErrorCode, MeasurementError
-from graphwright.ir.traits.arithmetic import CONVOLUTIONS, MATRIX_PRODUCTS
-from graphwright.ir.traits.values import VIEWS
+from graphwright.ops.machine import onednn_enabled
 from graphwright.run.meter import COUNTING_ENVIRONMENT, MEMORY_ENVIRONMENT
 from graphwright.run.traced_step import TracedStep, first_batch, resolve
 from graphwright.source.rebuild import is_jit_compiled, variable_behind
@@ -85,7 +79,7 @@ def measure(
     check_counts(steps, warmup)
     step = resolve(function, first_batch(inputs))
     options = step_options(step, grappler=grappler, executor=executor)
-    request = request_of([step.name], [options], steps, warmup, inter_op_threads) | {"graphs": graphs is not None}
+    request = request_of({step.name: options}, steps, warmup, inter_op_threads) | {"graphs": graphs is not None}
     with tempfile.TemporaryDirectory(prefix="graphwright_") as directory:
         write_steps({step.name: (step.function, step.arguments)}, directory)
         memory = run_worker(Path(directory), request | {"kind": "memory"}, MEMORY_ENVIRONMENT, timeout_s)
@@ -97,7 +91,6 @@ def measure(
     resident = resident_bytes(step)
     if counted is not None:  # TensorFlow's runtime computes what hangs on constants alone, once, and keeps it
         resident += max(0, int(counted["kept"]) - _constants_bytes(step))
-    _check_plausible(step, growths)
     growth = round(statistics.median(growths))
     allocator = (
         f"high-water mark of the process{', oneDNN through malloc' * bool(memory['onednn'])}" if on_cpu else "TensorFlow's allocator"
@@ -149,7 +142,7 @@ def measure_many(
     inputs = first_batch(inputs)
     resolved = {name: resolve(function, inputs) for name, function in functions.items()}
     options = {name: step_options(step, grappler=grappler, executor="") for name, step in resolved.items()}
-    request = request_of(list(resolved), list(options.values()), steps, warmup, inter_op_threads)
+    request = request_of(options, steps, warmup, inter_op_threads)
     with tempfile.TemporaryDirectory(prefix="graphwright_") as directory:
         write_steps({name: (step.function, step.arguments) for name, step in resolved.items()}, directory)
         result = run_worker(Path(directory), request | {"kind": "time"}, {}, timeout_s)
@@ -167,11 +160,6 @@ def resident_bytes(step: TracedStep) -> int:
     """Return the bytes that the step holds throughout: variables, captured constants, constants in the graph, arguments.
 
     Each buffer counts once, also behind several placeholders.
-
-    >>> import tensorflow as tf
-    >>> weight = tf.Variable(tf.zeros([10, 10]))
-    >>> resident_bytes(resolve(tf.function(lambda x: x @ weight), tf.zeros([5, 10])))
-    600
     """
     total = 0
     seen = set[int]()
@@ -204,7 +192,6 @@ def _constant_bytes(node: Any) -> int:
 
 
 def check_counts(steps: int, warmup: int) -> None:
-    """Raise `ArgumentError` for a number of steps that makes no sense."""
     for name, value, least in (("steps", steps, 1), ("warmup", warmup, 0)):
         if value < least:
             raise ArgumentError(f"{name}={value} was given", argument=name, remedy=f"give {least} or more")
@@ -217,15 +204,12 @@ def step_options(step: TracedStep, *, grappler: bool, executor: str) -> dict[str
     return {"grappler": enabled, "executor": executor, "jit_compile": is_jit_compiled(step.function)}
 
 
-def request_of(
-    names: Sequence[str], options: Sequence[Mapping[str, Any]], steps: int, warmup: int, inter_op_threads: int | None
-) -> dict[str, Any]:
-    """Return the contents of `request.json` for the worker, without the kind of the measurement."""
+def request_of(options: Mapping[str, Mapping[str, Any]], steps: int, warmup: int, inter_op_threads: int | None) -> dict[str, Any]:
     threading = tf.config.threading
     return {
         "steps": steps,
         "warmup": warmup,
-        "options": dict(zip(names, options, strict=True)),
+        "options": options,
         "inter_op_threads": threading.get_inter_op_parallelism_threads() if inter_op_threads is None else inter_op_threads,
         "intra_op_threads": threading.get_intra_op_parallelism_threads(),
         "tensor_float_32": tf.config.experimental.tensor_float_32_execution_enabled(),
@@ -233,7 +217,6 @@ def request_of(
 
 
 def run_worker(directory: Path, request: Mapping[str, Any], settings: Mapping[str, str], timeout_s: float | None) -> dict[str, Any]:
-    """Start the worker on a directory with steps, and return its result."""
     (directory / "request.json").write_text(json.dumps(request))
     (directory / "result.json").unlink(missing_ok=True)
     environment = os.environ | settings
@@ -280,26 +263,6 @@ def _death(returncode: int, stderr: str, kind: str) -> MeasurementError:
     )
 
 
-def _check_plausible(step: TracedStep, growths: Sequence[int]) -> None:
-    """Raise `MeasurementError` if the growth is below the outputs that are new tensors."""
-    outputs = {tensor.name: tensor for tensor in step.function.outputs}.values()
-    sizes = [(tensor.shape.num_elements() or 0) * int(tensor.dtype.size or 0) for tensor in outputs if _is_computed(tensor)]
-    least = max(sizes, default=0)
-    if least > (1 << 20) and min(growths) < least // 2:
-        raise MeasurementError(
-            f"the process grew by {min(growths)} bytes only, though the step returns a tensor of {least} bytes",
-            where=f"step {step.name!r}",
-            cause="the high-water mark of the process was not kept",
-            remedy="measure on a Linux machine of your own",
-        )
-
-
-def _is_computed(tensor: Any) -> bool:
-    while tensor.op.type in VIEWS:
-        tensor = tensor.op.inputs[tensor.value_index]
-    return tensor.op.type in MATRIX_PRODUCTS | CONVOLUTIONS | {"Exp", "Tanh", "Sigmoid", "RandomUniform"}
-
-
 def conditions(result: Mapping[str, Any], options: Mapping[str, Any]) -> str:
     parts = [
         f"{result['device']}, TensorFlow {result['tensorflow']}",
@@ -316,7 +279,6 @@ def conditions(result: Mapping[str, Any], options: Mapping[str, Any]) -> str:
 
 
 def surroundings() -> dict[str, Any]:
-    """Return the conditions of this process, for `conditions`."""
     return {
         "device": "GPU:0" if tf.config.list_logical_devices("GPU") else "CPU:0",
         "onednn": onednn_enabled(),

@@ -26,30 +26,19 @@ from graphwright.run.step_stats import read_runs, written_name
 from graphwright.run.traced_step import TracedStep
 from graphwright.source.bounded_shapes import largest
 from graphwright.source.concrete_function import Binding
-from graphwright.source.graph_def import to_graph_def
-from graphwright.source.rebuild import rebuild_concrete_function
+from graphwright.source.rebuild import function_of_values
 from graphwright.source.tensorflow_import import import_tensorflow
 
 Number = Callable[[Value], "Scalar | None"]
 
 
 def measure_trip_counts(
-    graph: Graph,
-    binding: Binding,
-    arguments: Sequence[Any],
-    names: Iterable[str],
-    constant: Callable[[Value], np.ndarray[Any, Any] | None],
+    graph: Graph, binding: Binding, arguments: Sequence[Any], names: Iterable[str], constant: Callable[[Value], np.ndarray[Any, Any] | None]
 ) -> Mapping[str, int]:
     """Return how often loops ran, from one run of the nodes that their counters need.
 
     Loops without a counter (a value that grows by one), loops that write variables or take from an iterator, and loops in functions are
-    left out.
-
-    Args:
-        graph: flat, made from the function of the binding.
-        arguments: tensors, in the order of the graph's first inputs.
-        names: of the loops (nodes, or frames of TF1) to measure.
-        constant: returns the array of a value whose producer is a `Const`, or None.
+    left out. The graph is flat, made from the function of the binding; `names` are of loops (nodes, or frames of TF1).
     """
 
     number = partial(number_behind, constant=constant, example={})
@@ -64,14 +53,10 @@ def measure_trip_counts(
 def measure_shapes(
     graph: Graph, binding: Binding, arguments: Sequence[Any], purity: Purity, nodes: Iterable[Node]
 ) -> Mapping[str, Sequence[Shape]]:
-    """Return the shapes of the outputs of nodes, by name, from one run of the nodes that they need.
+    """Return the shapes of the outputs of nodes, by name, from one run of the nodes that they need; see `measure_trip_counts`.
 
     Nodes that need one with effects other than reading variables and drawing random numbers are left out. In a loop or a branch that counts
     rows in data, the shapes inside are set to the largest of all rounds; the nodes that count them are returned.
-
-    Args:
-        graph, binding, arguments: see `measure_trip_counts`.
-        purity: of the graph.
     """
 
     def may_run(node: Node) -> bool:
@@ -83,10 +68,10 @@ def measure_shapes(
     wanted = [node for node in wanted if all(map(may_run, backward_reachable([node])))]
     measured = _measure_inside(graph, binding, arguments, {node: open_[node] for node in wanted if open_[node]})
     sized = [value for node in wanted if any(map(is_open, node.outputs)) for value in node.outputs if value.dtype.itemsize is not None]
-    shapes_of = dict(zip(sized, _run(graph, binding, arguments, sized, shapes=True) if sized else (), strict=False))
-    sizes = {
-        node.name: [tuple(shapes_of.get(v, ())) for v in node.outputs] for node in wanted if shapes_of and any(map(is_open, node.outputs))
-    }
+    shapes = _run(graph, binding, arguments, sized, import_tensorflow().shape) if sized else []
+    shapes_of: dict[Value, Shape] = {value: tuple(shape.numpy().tolist()) for value, shape in zip(sized, shapes, strict=False)}
+    named = (node for node in wanted if shapes and any(map(is_open, node.outputs)))
+    sizes = {node.name: [shapes_of.get(value, ()) for value in node.outputs] for node in named}
     return {**measured, **sizes}
 
 
@@ -106,7 +91,7 @@ def _measure_inside(
     tf = import_tensorflow()
     largest_shapes: dict[tuple[str, int], Shape] = {}
     try:
-        function = _part(graph, binding, backward_reachable(wanted), effects=[node.name for node in wanted])
+        function = _part(graph, binding, backward_reachable(wanted), effects=wanted)
         with StepSession(TracedStep.called("part_of_step", function, arguments), grappler=False) as session:
             metadata = tf.compat.v1.RunMetadata()
             session.run(options=trace_options(devices=False), metadata=metadata)
@@ -130,45 +115,28 @@ def _measure_inside(
     return {node.name: [value.shape for value in node.outputs] for node in counted}
 
 
-def _part(
-    graph: Graph,
-    binding: Binding,
-    needed: AbstractSet[Node],
-    outputs: Sequence[Value] = (),
-    *,
-    shapes: bool = False,
-    effects: Sequence[str] = (),
-) -> Any:
-    """Return a function of the needed nodes that returns values, or their shapes."""
-    needed = {*needed, *(v.producer for v in graph.inputs[: binding.argument_count])}
-    graph_def = to_graph_def(graph, keep=lambda node: node in needed)
-    for k, value in enumerate(outputs if shapes else ()):  # so that none is held for long
-        asked = graph_def.node.add(name=f"graphwright_shape_{k}", op="Shape", input=[value.name])
-        asked.attr["T"].type, asked.attr["out_type"].type = value.dtype.number, import_tensorflow().int64.as_datatype_enum
-    captured = zip(binding.captures, graph.inputs[binding.argument_count :], strict=True)
-    return rebuild_concrete_function(
-        graph_def,
-        inputs=[v.name for v in graph.inputs[: binding.argument_count]],
-        captures=[(external, value.name) for external, value in captured if value.producer in needed],
-        outputs=[f"graphwright_shape_{k}:0" if shapes else value.name for k, value in enumerate(outputs)],
-        control_outputs=effects,
-        name="part_of_step",
-    )
+def _part(graph: Graph, binding: Binding, needed: AbstractSet[Node], outputs: Sequence[Value] = (), effects: Iterable[Node] = ()) -> Any:
+    arguments, captured = graph.inputs[: binding.argument_count], graph.inputs[binding.argument_count :]
+    needed = {*needed, *(value.producer for value in arguments)}
+    captures = [(outer, value) for outer, value in zip(binding.captures, captured, strict=True) if value.producer in needed]
+    return function_of_values(graph, arguments, outputs, captures, effects, needed.__contains__, name="part_of_step")
 
 
-def _run(graph: Graph, binding: Binding, arguments: Sequence[Any], values: Sequence[Value], *, shapes: bool = False) -> list[Any]:
-    """Return the values, or their shapes, for these arguments; nothing if the analyzed graph does not run."""
+def _run(graph: Graph, binding: Binding, arguments: Sequence[Any], values: Sequence[Value], asked: Any = None) -> list[Any]:
+    """Return values for these arguments, or what is `asked` of each; nothing if the analyzed graph does not run."""
     tf = import_tensorflow()
+
+    def answers(*given: Any) -> list[Any]:  # holds no value for long
+        return [(asked or tf.identity)(tensor) for tensor in function(*given) or ()]
+
     try:
-        function = _part(graph, binding, backward_reachable(value.producer for value in values), values, shapes=shapes)
-        results = list(function(*(tf.convert_to_tensor(a) for a in arguments)) or ())
-        return [result.numpy().tolist() for result in results] if shapes else results
+        function = _part(graph, binding, backward_reachable(value.producer for value in values), values)
+        return list(tf.function(answers, autograph=False)(*map(tf.convert_to_tensor, arguments)))
     except tf.errors.OpError:
         return []
 
 
 def _counters(graph: Graph, number: Number) -> dict[str, tuple[Value, int]]:
-    """Return, by loop, the output that counts its iterations, and its start."""
     counters: dict[str, tuple[Value, int]] = {}
     for node in graph.nodes:
         function = function_at(node, "body", graph) if node.op_type in LOOPS else None
@@ -185,7 +153,6 @@ def _counters(graph: Graph, number: Number) -> dict[str, tuple[Value, int]]:
 
 
 def _writes(graph: Graph, value: Value) -> bool:
-    """Return whether a value depends on a write of a variable or on an iterator, in functions too."""
     waiting: list[Node] = list(backward_reachable([value.producer]))
     seen: set[str] = set()
     while waiting:

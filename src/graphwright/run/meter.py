@@ -1,12 +1,9 @@
 """Measure the most memory that this process took during a call, by the kernel's high-water mark.
 
 On Linux, writing 5 to `/proc/self/clear_refs` resets the high-water mark of the resident set (VmHWM) to its size (VmRSS). After the call,
-VmHWM less the size before is the growth at the worst moment, by any allocator; TensorFlow's own counter (`get_memory_info('CPU:0')`) sees
-its own allocator only. `MALLOC_ENVIRONMENT`, set before the process starts, makes glibc return freed memory at once.
-
-Against a hook that counts every malloc (`tests/run/malloc_hook.c`) the growth is within 2 % for tensors of 100 KiB and more. Whole pages
-add 7 to 8 % for tensors of 32 KiB (an LSTM), and fragments of the heap up to a quarter below. `graphwright.run.measure` bounds it by counts
-(`graphwright.run.allocations`).
+VmHWM less the size before is the growth at the worst moment, by any allocator. The growth is within 2 % of what malloc gave out for tensors
+of 100 KiB and more. Whole pages add 7 to 8 % for tensors of 32 KiB, and fragments of the heap up to a quarter below.
+`graphwright.run.measure` bounds it by counts (`graphwright.run.allocations`).
 """
 
 import ctypes
@@ -23,7 +20,7 @@ MALLOC_ENVIRONMENT = {
     "MALLOC_TRIM_THRESHOLD_": "0",  # smaller ones go back as soon as they lie at the end of the heap
 }
 MEMORY_ENVIRONMENT = MALLOC_ENVIRONMENT | {
-    "TF_ONEDNN_USE_SYSTEM_ALLOCATOR": "1",  # oneDNN's tensors through malloc too, not from a pool of its own
+    "TF_ONEDNN_USE_SYSTEM_ALLOCATOR": "1"  # oneDNN's tensors through malloc too, not from a pool of its own
 }
 COUNTING_ENVIRONMENT = MALLOC_ENVIRONMENT | {"TF_CPU_ALLOCATOR_USE_BFC": "1", "TF_CPU_BFC_MEM_LIMIT_IN_MB": str(1 << 24)}
 """For `graphwright.run.allocations`."""
@@ -32,11 +29,7 @@ _CHECK_BYTES = 32 << 20
 
 
 def growth_of(call: Callable[[], object]) -> int:
-    """Return the bytes by which the resident set grew at most during the call.
-
-    Raises:
-        MeasurementError: the kernel has no high-water mark.
-    """
+    """Return the bytes by which the resident set grew at most during the call."""
     gc.collect()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:  # freed memory goes back to the kernel, where the C library can give it

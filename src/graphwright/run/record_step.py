@@ -26,7 +26,7 @@ _METADATA = "metadata.pb"
 
 @dataclass(frozen=True, slots=True)
 class RecordedStep:
-    """TensorFlow's own records of one step (a `RunMetadata`), and the wall times of recorded and unrecorded steps."""
+    """TensorFlow's records of one step (a `RunMetadata`), and the wall times of recorded and unrecorded steps."""
 
     metadata: Any
     times_s: tuple[float, ...]
@@ -44,18 +44,11 @@ def record_step(
     grappler: bool = True,
     timeout_s: float | None = None,
 ) -> RecordedStep:
-    """Run a step several times and record it. The options are those of `graphwright.profile`.
-
-    >>> import tensorflow as tf
-    >>> from graphwright.run.traced_step import resolve
-    >>> recorded = record_step(resolve(tf.function(lambda x: tf.exp(x)), tf.zeros([8])), isolated=False)
-    >>> [node.node_name for stats in recorded.metadata.step_stats.dev_stats for node in stats.node_stats if node.node_name == "Exp"]
-    ['Exp']
-    """
+    """Run a step several times and record it. The options are those of `graphwright.profile`."""
     check_counts(steps, warmup)
     check_recordable(step)
     options = step_options(step, grappler=grappler, executor="")
-    request = request_of([step.name], [options], steps, warmup, inter_op_threads)
+    request = request_of({step.name: options}, steps, warmup, inter_op_threads)
     with tempfile.TemporaryDirectory(prefix="graphwright_") as directory:
         folder = Path(directory)
         if isolated:

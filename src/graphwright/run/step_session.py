@@ -20,16 +20,7 @@ _COPIED = frozenset({tf.float16, tf.bfloat16, tf.float32, tf.float64, tf.int8, t
 
 
 class StepSession:
-    """Run a step in its own session, with copies of its variables. A context manager.
-
-    >>> import tensorflow as tf
-    >>> from graphwright.run.traced_step import resolve
-    >>> count = tf.Variable(1.0)
-    >>> with StepSession(resolve(tf.function(lambda x: count.assign_add(x)), tf.constant(2.0))) as session:
-    ...     first, second = session.run(), session.run()
-    >>> float(first[0]), float(second[0]), float(count)
-    (3.0, 5.0, 1.0)
-    """
+    """Run a step in its own session, with copies of its variables. A context manager."""
 
     def __init__(self, step: TracedStep, *, grappler: bool = True, inter_op_threads: int = 0, intra_op_threads: int = 0) -> None:
         check_recordable(step)
@@ -64,7 +55,6 @@ class StepSession:
         self._session.run(assigns, dict(zip(placeholders, arrays, strict=True)))  # at once: TensorFlow prunes the whole graph for each run
 
     def run(self, *, options: Any = None, metadata: Any = None) -> Any:
-        """Run one step, and return the values of its flat outputs; `metadata` is filled."""
         return self._session.run([self._outputs, self._effects], self._feeds, options=options, run_metadata=metadata)[0]
 
     def __enter__(self) -> Self:
@@ -86,7 +76,6 @@ def check_recordable(step: TracedStep) -> None:
 
 
 def _become_variables(graph_def: Any, handles: Mapping[str, Any]) -> dict[str, Any]:
-    """Turn the placeholders of variables into variables, and return the values by node. Shared handles stay shared."""
     owner: dict[int, str] = {}
     values: dict[str, Any] = {}
     for node in graph_def.node:

@@ -32,7 +32,6 @@ class NodeRun(OpRun):
 
 
 def read_runs(step_stats: Any) -> list[NodeRun]:
-    """Return all runs in a `StepStats`, by start."""
     runs: list[NodeRun] = []
     for stats in step_stats.dev_stats:
         if stats.device.endswith(_SUMMARIES):

@@ -75,12 +75,10 @@ class TracedStep:
 
     @property
     def captures(self) -> list[tuple[Any, Any]]:
-        """Pairs of a captured tensor and its placeholder in the graph."""
         return list(self.function.graph.captures)
 
     @property
     def given(self) -> list[tuple[Any, Any]]:
-        """Pairs of a captured tensor or an argument and its placeholder in the graph."""
         return [*self.captures, *zip(self.arguments, self.function.inputs, strict=False)]
 
     @property
@@ -106,11 +104,7 @@ class TracedStep:
 
 
 def number_of_tensor(tensor: Any) -> float | None:
-    """Return the number of a scalar that has a value, or None.
-
-    >>> number_of_tensor(tf.constant(50)), number_of_tensor(tf.zeros([2])), number_of_tensor(7)
-    (50, None, 7)
-    """
+    """Return the number of a scalar that has a value, or None."""
     if isinstance(tensor, int | float):
         return tensor
     if not tf.is_tensor(tensor) or tf.is_symbolic_tensor(tensor) or tensor.shape.rank != 0:
@@ -131,9 +125,6 @@ def bind(function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Cal
 
     Args:
         function: a `tf.function`, or an object that optimizes one (its `original`); other functions leave the arguments as they are.
-
-    >>> bind(tf.function(lambda x, rate=0.5, *, training=True: x), (), {"x": 1})
-    Call(args=(1, 0.5), kwargs={'training': True})
     """
     if isinstance(function, tf.types.experimental.PolymorphicFunction):
         try:
@@ -161,11 +152,6 @@ def resolve(function: Any, inputs: Any) -> TracedStep:
             maybe an attribute `grappler_disabled`).
         inputs: a tuple or list of positional arguments, a mapping of keyword ones, a `Call`, or one tensor; None for those of a
             `TracedStep`.
-
-    >>> import tensorflow as tf
-    >>> step = resolve(tf.function(lambda x: x + 1.0), tf.constant([1.0]))
-    >>> step.run().numpy().tolist(), step.feeds
-    ([2.0], {'x': (1,)})
     """
     if isinstance(function, TracedStep) and inputs is None:
         return function
@@ -205,7 +191,6 @@ def trace_call(function: Any, positional: Sequence[Any], keyword: Mapping[str, A
 
 
 def check_step(target: Any, argument: str) -> None:
-    """Raise `ArgumentError` unless TensorFlow traces it, or has traced it."""
     if not hasattr(target, "get_concrete_function") and not isinstance(target, tf.types.experimental.ConcreteFunction):
         raise ArgumentError(
             f"{type(target).__name__} cannot be traced",
@@ -226,14 +211,7 @@ def check_step(target: Any, argument: str) -> None:
 
 
 def name_of(target: Any) -> str:
-    """Return its name for users; the names that TensorFlow gives functions have additions.
-
-    >>> @tf.function
-    ... def scores(x):
-    ...     return x
-    >>> name_of(scores), name_of(scores.get_concrete_function(1.0)), name_of(3)
-    ('scores', 'scores', 'int')
-    """
+    """Return its name for users; the names that TensorFlow gives functions have additions."""
     return plain_name(str(getattr(target, "__name__", None) or getattr(target, "name", None) or type(target).__name__))
 
 
@@ -241,10 +219,6 @@ def first_batch(inputs: Any) -> Any:
     """Return example arguments of one call: the first batch of a dataset, a generator or a `PyDataset`; anything else unchanged.
 
     A generator loses that batch.
-
-    >>> import tensorflow as tf
-    >>> [part.shape for part in first_batch(tf.data.Dataset.from_tensors((tf.zeros((8, 3)), tf.zeros((8,)))))]
-    [TensorShape([8, 3]), TensorShape([8])]
     """
     with user_code("reading the first batch of the data"):
         if isinstance(inputs, tf.data.Dataset | Iterator):
@@ -259,11 +233,7 @@ def first_batch(inputs: Any) -> Any:
 
 
 def split_inputs(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the positional and the keyword arguments of a call.
-
-    >>> split_inputs((1, 2)), split_inputs({"x": 1}), split_inputs(3)
-    (((1, 2), {}), ((), {'x': 1}), ((3,), {}))
-    """
+    """Return the positional and the keyword arguments of a call."""
     if isinstance(inputs, Call):
         return inputs.args, inputs.kwargs
     if isinstance(inputs, Mapping):

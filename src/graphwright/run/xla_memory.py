@@ -1,6 +1,4 @@
-"""The memory of a step that XLA compiles, by XLA's own buffer assignment; nothing runs.
-
-This process's XLA compiles for its own devices, another process's for an absent GPU (`graphwright.run.xla_target`).
+"""The memory of a step that XLA compiles, by XLA's own buffer assignment; nothing runs. An absent GPU is `graphwright.run.xla_target`.
 
 XLA assigns all buffers when it compiles, and allocates all of them when the program starts. So the peak is the sum of its allocations,
 arguments and variables included; the workspace of libraries (cuDNN, oneDNN) is not among them.
@@ -33,12 +31,6 @@ def xla_memory(
         shapes: shapes of its flat arguments, without captures.
         device: the GPU to compile for; None for this process's first device.
         memory_bytes: see `DeviceModel.description`.
-
-    >>> import tensorflow as tf
-    >>> step = tf.function(lambda x: tf.sin(x @ x) @ x)
-    >>> memory = xla_memory(step.get_concrete_function(tf.TensorSpec((512, 512))), [(512, 512)])
-    >>> memory.argument_bytes, memory.output_bytes, memory.temporary_bytes
-    (1048576, 1048576, 1048576)
     """
     specs = [tf.TensorSpec(shape, tensor.dtype) for shape, tensor in zip(shapes, function.inputs, strict=False)]
     try:
@@ -69,11 +61,7 @@ def xla_memory(
 
 
 def _library_bytes(program: Any) -> int:
-    """Return an upper bound on the scratch that Eigen takes for one convolution in groups, read off measurements of TensorFlow 2.21.
-
-    Eigen starts all groups at once, so half of the results exist twice. For short sums it cuts the input into patches, and each thread
-    packs its first part of every group; of a depthwise convolution, two thirds of that.
-    """
+    """Return an upper bound on the scratch that Eigen takes for one convolution in groups, read off measurements of TensorFlow 2.21."""
     instructions = {i.id: i for computation in program.hlo_module.computations for i in computation.instructions}
     sizes = {buffer.defined_at.instruction_id: buffer.size for buffer in program.buffer_assignment.logical_buffers}
     threads = int(tf.config.threading.get_intra_op_parallelism_threads()) or os.cpu_count() or 1

@@ -24,7 +24,6 @@ def shape_from_proto(proto: Any) -> Shape:
 
 
 def shape_to_proto(shape: Shape, proto: Any) -> None:
-    """Write a shape into an empty `TensorShapeProto`, also one without dimensions."""
     proto.SetInParent()
     if shape is None:
         proto.unknown_rank = True
@@ -34,7 +33,6 @@ def shape_to_proto(shape: Shape, proto: Any) -> None:
 
 
 def shape_of(tensor: Any) -> Shape:
-    """Return the shape of a tensor or variable of TensorFlow."""
     return None if tensor.shape.rank is None else tuple(tensor.shape.as_list())
 
 
@@ -53,7 +51,6 @@ def from_attr_value(value: Any) -> Attribute:
 
 
 def _is_modeled(kind: str, content: Any) -> bool:
-    """Return whether the IR can represent this field of an `AttrValue`: no reference types, no named dimensions."""
     if kind == "type":
         return content < 100
     if kind == "shape":
@@ -108,13 +105,7 @@ def _write_item(item: Attribute, put: Callable[[str, Any], None], message: Calla
 
 
 def constant_array(value: Value) -> np.ndarray[Any, Any] | None:
-    """Return the array of a `Const`, also of strings; None for any other value.
-
-    >>> from graphwright.ir.constants import add_constant
-    >>> from graphwright.ir.graph import Graph
-    >>> constant_array(add_constant(Graph(), "c", np.array([2, 3], np.int32)))
-    array([2, 3], dtype=int32)
-    """
+    """Return the array of a `Const`, also of strings; None for any other value."""
     attribute = value.producer.attrs.get("value")
     return tensor_from_attribute(attribute) if is_constant(value.producer) and attribute is not None else None
 

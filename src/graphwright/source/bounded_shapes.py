@@ -172,7 +172,6 @@ class _Bounds:
         return bool(is_source) and not is_exact and any(t.ref() in self.largest for t in open_)
 
     def _is_exact(self, op: Any) -> bool:
-        """Return whether the inputs, and the numbers that shapes depend on, have the same sizes in every run."""
         numbers = map(self.numbers_of, op.inputs)
         same = all(n is None or np.array_equal(*n) for n in numbers)
         return same and all(t.ref() in self.exact or self.known_size(t) is t for t in op.inputs)
@@ -203,7 +202,6 @@ class _Bounds:
         return [filled(shape, other) for shape, other in zip(shapes, merged, strict=True)]
 
     def _fixed(self, op: Any, k: int, tensor: Any) -> list[Any]:
-        """Return the stand-ins for an input: constants where it holds numbers that the output shapes depend on."""
         numbers = self.numbers_of(op.inputs[k])
         if numbers is None or op.inputs[k].op.type == "Const":
             return [tensor]
@@ -230,7 +228,6 @@ class _Bounds:
         return tf.graph_util.import_graph_def(one, input_map=feeds, return_elements=returned, name="graphwright_bound")
 
     def _found(self, op: Any, inputs: Sequence[Any]) -> Sequence[Shape] | None:
-        """Return the largest output shapes of a node that selects elements of its input; None for other nodes."""
         first = _known(inputs[0]) if inputs else None
         if op.type in TAKES_OUT_OF_LIST and (element := self.elements.get(op.inputs[0].ref())) is not None:
             return [element] * len(op.outputs)
@@ -327,7 +324,6 @@ class _Bounds:
         return self._at_ends(op, inputs) if len(inputs) == len(op.inputs) else None
 
     def _at_ends(self, op: Any, inputs: list[Numbers]) -> Numbers | None:
-        """Return the least and largest result, which lie at ends of the intervals."""
         open_ = {k for k, n in enumerate(inputs) if not np.array_equal(*n)}
         ends: Iterable[Sequence[int]] = ((0,) * len(inputs), (1,) * len(inputs))
         if op.type in _CHOOSES:

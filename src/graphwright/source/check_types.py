@@ -94,7 +94,6 @@ def _check_names_below_calls(graph: Graph) -> None:
 
 
 def _makes(call: Node, name: str, depth: int = 0) -> bool:
-    """Return whether inlining the call, and the calls in it, makes a node of this name."""
     function = call.graph.functions.get(callee(call))
     if function is None or depth > _DEEPEST:
         return False

@@ -20,7 +20,7 @@ from graphwright.ir.walk import backward_reachable
 from graphwright.source.attributes import shape_of
 from graphwright.source.graph_def import from_graph_def, run_graph_def, to_graph_def
 from graphwright.source.private_tensorflow import captures_of
-from graphwright.source.rebuild import given_name, is_jit_compiled, rebuild_concrete_function, variable_behind
+from graphwright.source.rebuild import function_of_values, given_name, is_jit_compiled, variable_behind
 from graphwright.source.tensorflow_import import import_tensorflow
 
 
@@ -82,7 +82,6 @@ def set_ends(graph: Graph, func_graph: Any) -> None:
 
 
 def set_variables(graph: Graph, func_graph: Any, captures: Sequence[Any]) -> None:
-    """Note the variables behind the last inputs of a graph, one for each capture."""
     by_handle = {id(v.handle): v for v in func_graph.variables}
     for k, (value, external) in enumerate(zip(graph.inputs[len(graph.inputs) - len(captures) :], captures, strict=True)):
         if value.dtype.name != "resource":
@@ -157,7 +156,6 @@ def _refuse_unsupported(graph: Graph) -> None:
 
 
 def evaluate_constants(graph: Graph) -> Callable[[Sequence[Value]], list[np.ndarray[Any, Any]]]:
-    """Return a function that computes values that depend only on constants, with TensorFlow's CPU kernels."""
 
     def evaluate(values: Sequence[Value]) -> list[np.ndarray[Any, Any]]:
         needed = backward_reachable(v.producer for v in values)
@@ -171,16 +169,10 @@ def to_concrete_function(graph: Graph, binding: Binding, *, jit_compile: bool = 
     """Make a `ConcreteFunction` of a graph, with the captures and signature of the binding; TensorFlow does not inline it."""
     arguments = graph.inputs[: binding.argument_count]
     captured = graph.inputs[binding.argument_count :]
-    return rebuild_concrete_function(
-        to_graph_def(graph),
-        inputs=[v.name for v in arguments],
-        captures=[(external, value.name) for external, value in zip(binding.captures, captured, strict=True)],
-        outputs=[v.name for v in graph.outputs],
-        control_outputs=[n.name for n in graph.control_outputs],
-        name=binding.name,
-        like=binding.function,
-        jit_compile=jit_compile,
-        noinline=True,
+    captures = zip(binding.captures, captured, strict=True)
+    own, name = binding.function, binding.name
+    return function_of_values(
+        graph, arguments, graph.outputs, captures, graph.control_outputs, name=name, like=own, jit_compile=jit_compile, noinline=True
     )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from graphwright.errors import ArgumentError
 from graphwright.files import replaced_file
+from graphwright.source.graph_def import nodes_of
 from graphwright.source.tensorflow_import import import_tensorflow
 
 _LARGEST_VALUE = 1024
@@ -14,13 +15,7 @@ _LARGEST_VALUE = 1024
 
 
 def write_event_file(folder: str | Path, graph_def: Any, run_metadata: Any = None, *, tag: str = "step") -> Path:
-    """Write an event file for TensorBoard's tab "Graphs" into a folder, which is made where it is missing; return its path.
-
-    Args:
-        graph_def: values of large constants are left out.
-        run_metadata: a `RunMetadata` whose step stats name nodes of the graph, or None.
-        tag: the name of the run in TensorBoard's list.
-    """
+    """Write an event file for TensorBoard's tab "Graphs" into a folder, which is made where it is missing; return its path."""
     tf = import_tensorflow()
     target = Path(folder)
     if target.exists() and not target.is_dir():
@@ -40,18 +35,9 @@ def write_event_file(folder: str | Path, graph_def: Any, run_metadata: Any = Non
 
 
 def _without_large_values(graph_def: Any) -> Any:
-    tf = import_tensorflow()
-    small = tf.compat.v1.GraphDef()
-    small.versions.CopyFrom(graph_def.versions)
-    for node in graph_def.node:
-        copy = small.node.add(name=node.name, op=node.op, input=node.input, device=node.device)
-        for key, value in node.attr.items():
-            if value.ByteSize() <= _LARGEST_VALUE:
-                copy.attr[key].CopyFrom(value)
-    for function in graph_def.library.function:
-        copy = small.library.function.add()
-        copy.CopyFrom(function)
-        for node in copy.node_def:
-            for key in [key for key, value in node.attr.items() if value.ByteSize() > _LARGEST_VALUE]:
-                del node.attr[key]
+    small = type(graph_def)()
+    small.CopyFrom(graph_def)
+    for node in nodes_of(small):
+        for key in [key for key, value in node.attr.items() if value.ByteSize() > _LARGEST_VALUE]:
+            del node.attr[key]
     return small

@@ -10,9 +10,10 @@ from graphwright.errors import GraphError
 from graphwright.ir.attributes import Attribute
 from graphwright.ir.dtypes import Shape, dtype_from_number
 from graphwright.ir.graph import Function, Graph, Node, Value
+from graphwright.ir.names import free_name
 from graphwright.ir.traits.values import ARGUMENTS
 from graphwright.source.attributes import from_attr_value, shape_from_proto, shape_to_proto, write_attr_value
-from graphwright.source.op_types import REGISTERED, OpTypes
+from graphwright.source.op_types import REGISTERED, OpTypes, damaged
 from graphwright.source.private_tensorflow import op_definition
 from graphwright.source.read_nodes import NodeReader
 from graphwright.source.tensorflow_import import import_tensorflow
@@ -51,14 +52,10 @@ def read_function(definition: Any, types: OpTypes, *, file_order: bool) -> Funct
     outputs: list[Value] = []
     for argument in definition.signature.output_arg:
         if argument.name not in definition.ret:
-            raise GraphError(f"the result {argument.name!r} has no value", where=where, cause="the file is damaged")
+            raise damaged(f"the result {argument.name!r} has no value", where)
         value = reader.value(definition.ret[argument.name], where)
-        if value.dtype != dtype_from_number(argument.type):
-            raise GraphError(
-                f"the result {argument.name!r} is declared as {dtype_from_number(argument.type)}, and {value.name} is {value.dtype}",
-                where=where,
-                cause="the file is damaged",
-            )
+        if value.dtype != (dtype := dtype_from_number(argument.type)):
+            raise damaged(f"the result {argument.name!r} is declared as {dtype}, and {value.name} is {value.dtype}", where)
         outputs.append(value)
     body.outputs = outputs
     if definition.control_ret:
@@ -109,17 +106,10 @@ def _result_names(definition: Any, places: Sequence[str], producers: Sequence[st
     old_names = [argument.name for argument in definition.signature.output_arg]
     if len(old_names) == len(places):
         return old_names
-    free: dict[str, list[str]] = {}
-    for name in old_names:
-        free.setdefault(definition.ret[name], []).append(name)
+    old = {definition.ret[name]: name for name in reversed(old_names)}
     results: list[str] = []
     for place, producer in zip(places, producers, strict=True):
-        same = free.get(place)
-        name = stem = same.pop(0) if same else argument_name(producer)
-        k = 1
-        while name in results or (not same and name in old_names and name == stem and place not in free):
-            name, k = f"{stem}_{k}", k + 1
-        results.append(name)
+        results.append(old.pop(place, "") or free_name(argument_name(producer), (*results, *old_names)))
     return results
 
 
@@ -129,7 +119,6 @@ def argument_name(name: str) -> str:
 
 
 def signatures_of_functions(graph: Graph) -> dict[str, Any]:
-    """Return the `OpDef` of each function of the library, for nodes that have the function as their op."""
     signatures: dict[str, Any] = {}
     for name, function in graph.functions.items():
         definition = _function_def_class()()

@@ -6,11 +6,11 @@ from typing import Any
 
 from graphwright.errors import ArgumentError, GraphError, first_line
 from graphwright.ir.graph import Graph
-from graphwright.source.graph_def import to_graph_def
 from graphwright.source.join import OpenPackage
 from graphwright.source.package import Package, TemporaryFolder
-from graphwright.source.rebuild import rebuild_concrete_function
+from graphwright.source.rebuild import function_of_values
 from graphwright.source.saved_model import read_saved_model
+from graphwright.source.structured_values import spec_of
 from graphwright.source.tensorflow_import import import_tensorflow
 
 
@@ -55,25 +55,20 @@ def save_function(graph: Graph, package: Package, folder: Path) -> None:
 
 
 def _rebuilt(graph: Graph, key: str, package: Package) -> Any:
-    tf = import_tensorflow()
     signature = graph.signatures[key]
     arguments = [signature.inputs[name] for name in sorted(signature.inputs)]
-    captures = [(outer, value.name) for value, outer in package.captures.items() if graph.owns(value.producer)]
     known = {*arguments, *package.captures}
     for value in graph.inputs:
         if value not in known:
             raise GraphError(f"{value.name} is an input of the graph and not of the signature", where=f"signature {key!r}")
-    specs = {
-        name: tf.TensorSpec(value.shape, tf.as_dtype(value.dtype.number), name=name) for name, value in sorted(signature.inputs.items())
-    }
-    outputs = {name: signature.outputs[name] for name in sorted(signature.outputs)}
-    return rebuild_concrete_function(
-        to_graph_def(graph),
-        inputs=[v.name for v in arguments],
-        captures=captures,
-        outputs=[v.name for v in outputs.values()],
-        control_outputs=[n.name for n in graph.control_outputs],
-        structured_input_signature=((), specs),
-        structured_outputs={name: tf.TensorSpec(v.shape, tf.as_dtype(v.dtype.number)) for name, v in outputs.items()},
+    outputs = dict(sorted(signature.outputs.items()))
+    return function_of_values(
+        graph,
+        arguments,
+        outputs.values(),
+        [(outer, value) for value, outer in package.captures.items() if graph.owns(value.producer)],
+        graph.control_outputs,
+        structured_input_signature=((), {name: spec_of(value, name) for name, value in sorted(signature.inputs.items())}),
+        structured_outputs={name: spec_of(value) for name, value in outputs.items()},
         name=graph.name or key,
     )

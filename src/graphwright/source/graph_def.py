@@ -6,30 +6,24 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from graphwright.errors import GraphError
 from graphwright.ir.edit.library import reached_functions
 from graphwright.ir.garbage_collection import garbage_collection_paused
 from graphwright.ir.graph import Graph, Node
 from graphwright.ir.nesting import check_nesting
 from graphwright.source.function_def import read_function, write_function
-from graphwright.source.op_types import OpTypes
+from graphwright.source.op_types import OpTypes, damaged
 from graphwright.source.read_nodes import NodeReader
 from graphwright.source.tensorflow_import import import_tensorflow
 from graphwright.source.write_nodes import write_node
 
 
 def from_graph_def(graph_def: Any, *, name: str = "", file_order: bool = False) -> Graph:
-    """Read a `GraphDef`. The caller sets the inputs and outputs of the graph. Without `file_order`, each node comes after its inputs.
-
-    Raises:
-        GraphError: a name is taken twice, an input does not exist or has the wrong dtype, or the graph has a cycle.
-        UnsupportedError: an op type is neither registered nor in the library, or the functions nest too deep (`graphwright.ir.nesting`).
-    """
+    """Read a `GraphDef`. The caller sets the inputs and outputs of the graph. Without `file_order`, each node comes after its inputs."""
     with garbage_collection_paused():
         definitions: dict[str, Any] = {}
         for definition in graph_def.library.function:
             if definition.signature.name in definitions:
-                raise GraphError(f"two functions are named {definition.signature.name!r}", where="the library", cause="the file is damaged")
+                raise damaged(f"two functions are named {definition.signature.name!r}", "the library")
             definitions[definition.signature.name] = definition
         types = OpTypes({key: definition.signature for key, definition in definitions.items()})
         functions = {key: read_function(definition, types, file_order=file_order) for key, definition in definitions.items()}

@@ -37,9 +37,7 @@ def infer_shapes(graph: Graph, feeds: Mapping[int, tuple[int | None, ...]] | Non
     except ValueError as error:
         fed_shapes = ", ".join(f"{graph.inputs[k].name}={format_shape(s)}" for k, s in fed.items())
         raise UnknownShapeError(
-            f"the graph cannot take these shapes: {fed_shapes}",
-            cause=first_line(error),
-            remedy="give the shapes the step is called with",
+            f"the graph cannot take these shapes: {fed_shapes}", cause=first_line(error), remedy="give the shapes the step is called with"
         ) from error
     for k in fed:
         if "shape" in graph.inputs[k].producer.attrs:
@@ -122,7 +120,6 @@ def _stand_in(argument: Argument, dtype: Any, name: str) -> Any:
 
 
 def _results(graph: Graph, bounded: Known | None, name: str, arguments: Sequence[Argument]) -> list[Outputs]:
-    """Return the results of each branch of a node, or of the body of a loop, for these arguments."""
     results: list[Outputs] = []
     node = graph[name]
     for function in called_functions(node, "body") or called_functions(node):

@@ -68,14 +68,9 @@ def prepare_join(graph: Graph, other: Graph, *, scope: str, signatures: Mapping[
     exist.
 
     Args:
-        graph: gets the nodes of the other one; is not changed here.
         other: is changed: its ops that save and restore use new keys, its assets get new names.
         scope: the name of the other root, and a prefix of its keys and variables.
         signatures: signature of `other` -> its new name, for those that are kept.
-
-    Raises:
-        ArgumentError: the scope is taken.
-        UnsupportedError: the parts of one model have no form in the other's kind of file.
     """
     ours, theirs = _side(graph), _side(other)
     rest = _join_rest(ours.package.graph_rest, theirs.package.graph_rest, other.functions)

@@ -27,7 +27,6 @@ _INIT = "__saved_model_init_op"
 
 
 def rename_saved_keys(graph: Graph, key_of: Callable[[str], str], *, rename_objects: bool) -> None:
-    """Rename the keys in ops that save and restore, also in functions; with `rename_objects`, also the key of a saved object graph."""
     for body in bodies(graph):
         for node in body:
             if not (writes_file(node) or reads_file(node)):
@@ -131,7 +130,6 @@ def _whole_savers(graph: Graph) -> list[NamedRefs]:
 
 
 def join_initializers(graph: Graph, more: Iterable[Node] = ()) -> None:
-    """Make one initializer of all initializers in the collections, and of `more`."""
     signatures = [item for item in items_of(graph, NODE_SIGNATURES) if _signature_key(item) == _INIT and item.refs]
     listed = [node_of(item) for name in _MAIN_OPS for item in items_of(graph, name)]
     named = [node_of(ref) for item in signatures for ref in item.refs.values()]

@@ -120,7 +120,6 @@ def check_keras_objects(path: Path) -> None:
 
 
 def _is_part_of_models(config: dict[str, Any]) -> bool:
-    """Return whether a configured object is a part of models, or one that Keras does not look up."""
     name, module = config["class_name"], config.get("module")
     is_function = name == "function"
     name = config.get("config") if is_function else name

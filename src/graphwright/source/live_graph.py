@@ -79,7 +79,6 @@ def is_numeric(value: Value) -> bool:
 
 
 def numeric_output(node: Node) -> Value | None:
-    """Return the value through which an opaque gate waits for the node."""
     return next((value for value in node.outputs if is_numeric(value)), None)
 
 
@@ -89,11 +88,9 @@ def write_live_graph(
     """Add the new nodes of the IR to the graph that it was read from, and reroute operations; return the tensor of every value.
 
     Args:
-        graph: in topological order.
-        originals: name of a new node -> the operation whose attributes it copies.
-        fixed: names of operations that must stay as they are.
-        opaque: gates (an Identity that waits for nodes with a `numeric_output`) that must hold under XLA, which drops control edges, and
-            whether they are solid (see `held`). A gate that waits for nothing protects a constant from constant folding instead.
+        graph: in topological order. originals: name of a new node -> the operation whose attributes it copies. fixed: names of operations
+        that must stay as they are. opaque: gates (an Identity that waits for nodes with a `numeric_output`) that must hold under XLA, and
+        whether they are solid (see `held`). A gate that waits for nothing protects a constant from constant folding instead.
     """
     tensors: dict[Value, Any] = {}
     operations: dict[Node, Any] = {}

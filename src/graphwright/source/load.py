@@ -79,9 +79,6 @@ def load(x: Any, *, tags: str | Iterable[str] | None = None) -> Graph:
 def made_by(target: Any) -> Any:
     """Call a factory, a function or class without required arguments; return anything else as it is. Refuse a plain function with
     arguments.
-
-    >>> made_by(lambda rate=0.1: rate), made_by("model.keras")
-    (0.1, 'model.keras')
     """
     factory: Any = target
     if not isinstance(factory, FunctionType | MethodType | type | partial):

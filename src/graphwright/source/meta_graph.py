@@ -1,12 +1,7 @@
 """Signatures, collections, saver and asset files of a `MetaGraphDef` <-> the IR.
 
-Three parts become collections, so that they follow edits and protect the nodes that they need:
-
-    graphwright:saver       its `SaverDef`
-    graphwright:assets      its asset files (the tensors that hold their paths)
-    graphwright:signatures  signatures that name nodes instead of tensors (`__saved_model_init_op`)
-
-A fourth one is written into files: `graphwright:objects` maps values to objects where calls were inlined.
+Saver, assets and signatures that name nodes (`__saved_model_init_op`) become collections named `graphwright:...`, so that they follow edits
+and protect the nodes that they need. `graphwright:objects` is written into files: it maps values to objects where calls were inlined.
 """
 
 from typing import Any
@@ -19,7 +14,7 @@ from graphwright.ir.traits.variables import WHOLE_READS
 from graphwright.source.attributes import shape_from_proto, shape_to_proto
 from graphwright.source.model_folder import leaves_folder
 from graphwright.source.named_refs import find, parsed, read_refs, refs_bytes, write_refs
-from graphwright.source.private_tensorflow import message_class
+from graphwright.source.private_tensorflow import collection_message, message_class
 
 SAVER = "graphwright:saver"
 ASSETS = "graphwright:assets"
@@ -30,27 +25,10 @@ LEGACY_ASSETS = "saved_model_assets"
 _LISTS = {"nodes": "node_list", "bytes": "bytes_list", "ints": "int64_list", "floats": "float_list", "any": "any_list"}
 
 
-def _collection_messages() -> dict[str, Any]:
-    variable = message_class("framework.variable", "VariableDef")
-    return {
-        **dict.fromkeys(
-            ("variables", "trainable_variables", "local_variables", "model_variables", "moving_average_variables", "metric_variables"),
-            variable,
-        ),
-        "global_step": variable,
-        "cond_context": message_class("protobuf.control_flow", "CondContextDef"),
-        "while_context": message_class("protobuf.control_flow", "WhileContextDef"),
-        "savers": message_class("protobuf.saver", "SaverDef"),
-        "queue_runners": message_class("protobuf.queue_runner", "QueueRunnerDef"),
-    }
-
-
 def read_meta_graph(graph: Graph, meta_graph: Any) -> None:
-    """Set the signatures and collections of a graph that was read from `meta_graph.graph_def`."""
     _read_signatures(graph, meta_graph.signature_def)
-    messages = _collection_messages()
     for key in sorted(meta_graph.collection_def):
-        graph.collections[key] = _read_collection(graph, key, meta_graph.collection_def[key], messages.get(key))
+        graph.collections[key] = _read_collection(graph, key, meta_graph.collection_def[key])
     if meta_graph.HasField("saver_def"):
         graph.collections[SAVER] = Collection("any", [read_refs(graph, meta_graph.saver_def)])
     for asset in meta_graph.asset_file_def:
@@ -67,7 +45,6 @@ def write_meta_graph(graph: Graph, meta_graph: Any, *, forget: bool = False) -> 
         meta_graph.ClearField(name)
     for key, signature in graph.signatures.items():
         _write_signature(graph, key, signature, meta_graph.signature_def[key])
-    messages = _collection_messages()
     for key, collection in graph.collections.items():
         if key == SAVER:
             for item in collection.items:
@@ -81,7 +58,7 @@ def write_meta_graph(graph: Graph, meta_graph: Any, *, forget: bool = False) -> 
                 read = message_class("protobuf.meta_graph", "MetaGraphDef").FromString(item.serialized)
                 meta_graph.signature_def[read.meta_info_def.meta_graph_version].CopyFrom(_node_signature(read, item))
         else:
-            _write_collection(graph, key, collection, meta_graph.collection_def[key], messages.get(key), forget=forget)
+            _write_collection(graph, key, collection, meta_graph.collection_def[key], forget=forget)
 
 
 # Signatures
@@ -194,7 +171,7 @@ def _node_signature(message: Any, item: NamedRefs) -> Any:
 # Collections
 
 
-def _read_collection(graph: Graph, key: str, definition: Any, message: Any) -> Collection:
+def _read_collection(graph: Graph, key: str, definition: Any) -> Collection:
     match definition.WhichOneof("kind"):
         case "node_list":
             return Collection("nodes", [find(graph, name) or name for name in definition.node_list.value])
@@ -211,13 +188,13 @@ def _read_collection(graph: Graph, key: str, definition: Any, message: Any) -> C
                 check_asset_path(asset.filename)
             return Collection("any", [read_refs(graph, asset) for asset in assets])
         case _:
-            items = list(definition.bytes_list.value)
+            items, message = list(definition.bytes_list.value), collection_message(key)
             if message is None:
                 return Collection("bytes", items)
             return Collection("bytes", [read_refs(graph, parsed(message, item, f"collection {key!r}"), item) for item in items])
 
 
-def _write_collection(graph: Graph, key: str, collection: Collection, definition: Any, message: Any, *, forget: bool) -> None:
+def _write_collection(graph: Graph, key: str, collection: Collection, definition: Any, *, forget: bool) -> None:
     held = getattr(definition, _LISTS[collection.kind])
     held.SetInParent()
     match collection.kind:
@@ -235,6 +212,7 @@ def _write_collection(graph: Graph, key: str, collection: Collection, definition
                 else:
                     target.ParseFromString(item)
         case "bytes":
+            message = collection_message(key)
             for item in collection.items:
                 if isinstance(item, NamedRefs):
                     if message is None:

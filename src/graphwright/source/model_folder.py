@@ -35,14 +35,7 @@ def leaves_folder(name: str) -> bool:
 
 
 def refuse_remote(path: str | PathLike[str]) -> None:
-    """Refuse a path that is not on this machine: `pathlib` would change it into another one.
-
-    >>> refuse_remote("gs://bucket/model")
-    Traceback (most recent call last):
-        ...
-    graphwright.errors.ArgumentError: 'gs://bucket/model' is not a file of this machine
-      remedy: copy it first, for example with gcloud storage cp -r or tf.io.gfile.copy
-    """
+    """Refuse a path that is not on this machine: `pathlib` would change it into another one."""
     if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", fspath(path)):
         raise ArgumentError(
             f"{fspath(path)!r} is not a file of this machine",

@@ -7,13 +7,13 @@ graph: the nodes between its inputs and outputs, with variables, tables, assets 
 
 from collections import Counter
 from collections.abc import Callable, Container, Mapping, Sequence
-from itertools import count
 from pathlib import Path
 from typing import Any
 
 from graphwright.errors import FileFormatError, GraphError
 from graphwright.ir.dtypes import DTYPES
 from graphwright.ir.graph import Function, Graph, Value
+from graphwright.ir.names import free_name
 from graphwright.ir.traits.control_flow import CALL_TYPES, callee
 from graphwright.ir.traits.values import is_constant
 from graphwright.ir.traits.variables import opens_variable, shared_name
@@ -56,7 +56,6 @@ def _damaged(what: str, folder: Path) -> FileFormatError:
 
 
 def note_objects(graph: Graph, objects: Any, package: Package) -> None:
-    """Note the objects of values: of arguments of functions, and of their values in the main graph."""
     bound = {name: list(function.bound_inputs) for name, function in objects.concrete_functions.items()}
     for name, ids in bound.items():
         if name in graph.functions:
@@ -85,7 +84,6 @@ def note_objects(graph: Graph, objects: Any, package: Package) -> None:
 
 
 def exported_twins(objects: Any) -> dict[int, int]:
-    """Return the twins of variables that Keras exports, each with the variable that it repeats."""
     looks = {k: o.variable.SerializeToString(deterministic=True) for k, o in enumerate(objects.nodes) if o.WhichOneof("kind") == "variable"}
     lists = [objects.nodes[child.node_id] for child in objects.nodes[0].children if child.local_name == _EXPORT_LIST]
     listed = {child.node_id for held in lists for child in held.children}
@@ -151,7 +149,6 @@ def update_object_graph(graph: Graph, meta_graph: Any, package: Package, assets:
 
 
 def _forget_variables(objects: Any, held: set[int]) -> set[int]:
-    """Replace variables that no function captures any more by plain objects; return their numbers."""
     needed = held.union(*(function.bound_inputs for function in objects.concrete_functions.values()))
     gone = {k for k, node in enumerate(objects.nodes) if node.WhichOneof("kind") == "variable" and k not in needed}
     for node in objects.nodes:
@@ -170,8 +167,7 @@ def _update_assets(meta_graph: Any, assets: Sequence[str]) -> None:
         filename = assets[node.asset.asset_file_def_index]
         if filename not in number:
             number[filename] = len(meta_graph.asset_file_def)
-            taken = {n.name for n in meta_graph.graph_def.node}
-            name = next(name for k in count() if (name := f"asset_path_{k}") not in taken)
+            name = free_name("asset_path", {n.name for n in meta_graph.graph_def.node})
             placeholder = meta_graph.graph_def.node.add(name=name, op="Placeholder")
             placeholder.attr["dtype"].type = DTYPES["string"].number
             placeholder.attr["shape"].shape.SetInParent()
@@ -259,7 +255,6 @@ def _update_function_specs(objects: Any) -> None:
 
 
 def signature_map_of(objects: Any) -> int | None:
-    """Return the number of the object that holds the signatures; loaded parts of a model have such objects of their own."""
     for child in objects.nodes[0].children:
         node = objects.nodes[child.node_id]
         if child.local_name == "signatures" and node.WhichOneof("kind") == "user_object":
@@ -274,7 +269,6 @@ def add_signature_map(objects: Any) -> int:
 
 
 def _is_wrapper(graph: Graph, key: str, name: str, saved: Any, package: Package) -> bool:
-    """Return whether the signature's part of the main graph is one call of this function, with arguments and results in place."""
     signature = graph.signatures[key]
     parts = saved.canonicalized_input_signature.tuple_value.values
     if len(parts) != 2 or sorted(parts[1].dict_value.fields) != sorted(signature.inputs):
@@ -299,10 +293,7 @@ def _is_wrapper(graph: Graph, key: str, name: str, saved: Any, package: Package)
 def _add_wrapper(graph: Graph, key: str, meta_graph: Any, package: Package) -> int:
     objects = meta_graph.object_graph_def
     taken = {f.signature.name for f in meta_graph.graph_def.library.function}
-    stem = "".join(c if c.isalnum() and c.isascii() else "_" for c in key)
-    k = 0
-    while (name := f"__inference_signature_wrapper_{stem}_{k}") in taken:
-        k += 1
+    name = free_name("__inference_signature_wrapper_" + "".join(c if c.isalnum() and c.isascii() else "_" for c in key), taken)
     signature = graph.signatures[key]
     outlined = outline_signature(graph, key, name, package.object_ids)
     write_function(outlined.function, meta_graph.graph_def.library.function.add())
@@ -334,7 +325,6 @@ def _object_of_constant(objects: Any, name: str) -> int:
 
 
 def _drop_function_if_unused(meta_graph: Any, name: str, node_id: int | None) -> None:
-    """Remove the old wrapper of a signature, unless something else uses it."""
     objects = meta_graph.object_graph_def
     if [k for k, node in enumerate(objects.nodes) if name in called_by(node)] != [node_id]:
         return
@@ -402,7 +392,6 @@ def attach_objects(
 
 
 def _take_signatures(others: Any, names: Mapping[str, str]) -> dict[str, int]:
-    """Remove the map of signatures; return the kept ones by their new keys."""
     table = signature_map_of(others)
     if table is None:
         return {}

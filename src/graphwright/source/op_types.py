@@ -14,6 +14,10 @@ from graphwright.source.tensorflow_import import import_tensorflow
 _MOST_VALUES = 100_000  # a count above this is damage, and would only fill memory
 
 
+def damaged(what: str, where: str) -> GraphError:
+    return GraphError(what, where=where, cause="the file is damaged, or was edited by hand")
+
+
 @dataclass(frozen=True, slots=True)
 class NodeTypes:
     """The dtypes of the inputs and outputs of a node, and the first output of each output argument of the op."""
@@ -82,7 +86,7 @@ def _types(argument: Any, attrs: Mapping[str, Attribute], where: str) -> list[DT
     if argument.type_list_attr:
         types = _listed_types(attrs.get(argument.type_list_attr, ()))
         if types is None:
-            raise GraphError(f"attribute {argument.type_list_attr!r} is not a list of dtypes", where=where, cause="the file is damaged")
+            raise damaged(f"attribute {argument.type_list_attr!r} is not a list of dtypes", where)
         return types
     if argument.type:
         dtype = dtype_from_number(argument.type)
@@ -91,20 +95,13 @@ def _types(argument: Any, attrs: Mapping[str, Attribute], where: str) -> list[DT
         if not isinstance(attribute, DType):
             attribute = _reference_type(attribute)
         if attribute is None:
-            raise GraphError(
-                f"attribute {argument.type_attr!r} of argument {argument.name!r} is not a dtype, got {attrs.get(argument.type_attr)!r:.80}",
-                where=where,
-                cause="the file is damaged, or was written by hand",
-            )
+            got = f"{attrs.get(argument.type_attr)!r:.80}"
+            raise damaged(f"attribute {argument.type_attr!r} of argument {argument.name!r} is not a dtype, got {got}", where)
         dtype = attribute
     if argument.number_attr:
         count = attrs.get(argument.number_attr)
         if not isinstance(count, int) or isinstance(count, bool) or not 0 <= count <= _MOST_VALUES:
-            raise GraphError(
-                f"attribute {argument.number_attr!r} of argument {argument.name!r} is not a count, got {count!r:.80}",
-                where=where,
-                cause="the file is damaged, or was written by hand",
-            )
+            raise damaged(f"attribute {argument.number_attr!r} of argument {argument.name!r} is not a count, got {count!r:.80}", where)
         return [dtype] * count
     return [dtype]
 

@@ -1,10 +1,8 @@
 """Gates that hold tensors back in a way that XLA cannot undo.
 
-XLA drops control edges, merges equal computations, and by default looks through its own optimization barrier before it merges (on the CPU;
-an XLA that keeps the barrier merges nothing behind it, but does not order it either). So a gate is arithmetic: its result is the tensor,
-or zeros where a condition fails that never fails, and the condition is computed from bits of the tensors that it waits for. XLA does not
-know that n (n + 1) is even for every n. JAX used an opaque condition before XLA had a barrier (`jax/_src/ad_checkpoint.py`,
-`_remat_translation_using_cond`).
+XLA drops control edges, merges equal computations, and looks through its own optimization barrier on the CPU. So a gate is arithmetic: its
+result is the tensor, or zeros where a condition fails that never fails: n (n + 1) is even for every n, made of bits of the tensors that it
+waits for. JAX used an opaque condition before XLA had a barrier (`jax/_src/ad_checkpoint.py`, `_remat_translation_using_cond`).
 """
 
 from collections.abc import Sequence
@@ -14,12 +12,7 @@ from graphwright.source.tensorflow_import import import_tensorflow
 
 
 def some_bits(tensors: Sequence[Any]) -> Any:
-    """Return an int32 scalar made of bits of the first elements of numeric tensors: it depends on each of them. Empty ones count as zero.
-
-    >>> import tensorflow as tf
-    >>> int(some_bits([tf.constant([1.0, 5.0])])) == int(some_bits([tf.constant([1.0, 7.0]), tf.zeros((0, 3))]))
-    True
-    """
+    """Return an int32 scalar made of bits of the first elements of numeric tensors, each of which it depends on. Empty ones count as 0."""
     tf = import_tensorflow()
     result = tf.constant(0)
     for tensor in tensors:
@@ -29,7 +22,6 @@ def some_bits(tensors: Sequence[Any]) -> Any:
 
 
 def _integers(tensor: Any) -> Any:
-    """Return the bits of each element as an int32, truncated where necessary."""
     tf = import_tensorflow()
     if tensor.dtype.is_complex:
         tensor = tf.math.real(tensor)
@@ -39,12 +31,7 @@ def _integers(tensor: Any) -> Any:
 
 
 def always_true(bits: Any) -> Any:
-    """Return a condition that holds for every number, which XLA does not know.
-
-    >>> import tensorflow as tf
-    >>> bool(tf.reduce_all(always_true(tf.constant([0, 1, -1, 2**31 - 1, -(2**31), 12345]))))
-    True
-    """
+    """Return a condition that holds for every number, which XLA does not know."""
     tf = import_tensorflow()
     return tf.equal(tf.bitwise.bitwise_and(bits * (bits + 1), 1), 0)
 

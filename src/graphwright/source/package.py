@@ -24,12 +24,12 @@ class TemporaryFolder:
 
 @dataclass(slots=True, eq=False)
 class Package:
-    """The parts of a file that are written back as they were read. `join.OpenPackage` can also be joined with another,
-    `function_module.LivePackage` be saved.
+    """The parts of a file that are written back as they were read. `join.OpenPackage` can also be joined, `function_module.LivePackage`
+    saved.
 
     Attributes:
         graph_rest: the `GraphDef` without nodes and functions (gradients of functions, debug info), serialized.
-        graph_digest: a digest of the `GraphDef` as it was read, to detect edits.
+        graph_digest: of the `GraphDef` as it was read, to detect edits.
         saved_model, meta_graph: the serialized `SavedModel` without the parts in this graph (empty for other origins), and its MetaGraph.
         folder, keep: of its variables and assets, or None; `keep` keeps a temporary one alive.
         object_ids: the object of the SavedModel of a value: of handles in the main graph, of arguments of functions.
@@ -76,7 +76,6 @@ class Package:
         return names.union(filter(None, (objects.nodes[k].captured_tensor.concrete_function for k in bound)))
 
     def rename_functions(self, new_of: Mapping[str, str]) -> None:
-        """Rename functions in the rest of the file; `ir.edit.rename_functions` calls this."""
         rest, saved_model = rename_in_graph_rest(self.graph_rest, new_of), rename_in_saved_model(self.saved_model, self.meta_graph, new_of)
         self.graph_rest, self.saved_model = rest, saved_model
 

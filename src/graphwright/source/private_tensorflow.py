@@ -27,6 +27,11 @@ def message_class(module: str, name: str, *, below: str = "core") -> Any:
     return getattr(importlib.import_module(f"tensorflow.{below}.{module}_pb2"), name)
 
 
+def collection_message(key: str) -> Any:
+    """Return the class of the messages in a collection of a graph, or None."""
+    return _private("framework.ops").get_collection_proto_type(key)
+
+
 def read_xspace(data: bytes) -> Any:
     """Parse an `XSpace`, the record of TensorFlow's profiler."""
     return message_class("profiler.protobuf.xplane", "XSpace", below="tsl").FromString(data)
@@ -128,13 +133,6 @@ def compiled_by_xla(function: Any, specs: list[Any], stage: str = "optimized_hlo
     return compiler_ir.from_concrete_function(function, specs)(stage=stage)
 
 
-def grappler_peaks(meta_graph: Any) -> dict[str, int]:
-    """Return Grappler's estimate of the peak memory in bytes by device, for a `MetaGraphDef` with the collection `train_op`."""
-    item = _private("grappler.item").Item(meta_graph)
-    cluster = _private("grappler.cluster").Cluster(allow_soft_placement=True, disable_detailed_stats=True)
-    return {device: int(usage[0]) for device, usage in cluster.DeterminePeakMemoryUsage(item).items()}
-
-
 def optimized_by_grappler(meta_graph: Any, config: Any) -> Any:
     """Return the `GraphDef` that Grappler makes of a `MetaGraphDef`, whose collection `train_op` names the nodes to keep."""
     return _private("grappler.tf_optimizer").OptimizeGraph(config, meta_graph, verbose=False)
@@ -170,6 +168,11 @@ def bind_arguments(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any])
 def new_func_graph(name: str) -> Any:
     """Make an empty `FuncGraph`: the only graph that can become a `ConcreteFunction`, and that infers shapes behind handles."""
     return _private("framework.func_graph").FuncGraph(name)
+
+
+def encoded_structure(structure: Any) -> Any:
+    """Return the `StructuredValue` of nested tuples, mappings and specs."""
+    return _private("saved_model.nested_structure_coder").encode_structure(structure)
 
 
 def import_nodes(graph_def: Any) -> None:

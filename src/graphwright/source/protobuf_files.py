@@ -48,7 +48,6 @@ def read_message(path: Path, message: Any) -> Any:
 
 
 def read_graph_def(path: Path) -> Any:
-    """Read the `GraphDef` in a `.pb` or `.pbtxt` file; raise `FileFormatError` where it holds none, or an empty one."""
     graph_def = read_message(path, import_tensorflow().compat.v1.GraphDef())
     if not graph_def.node and not graph_def.library.function:
         raise FileFormatError(

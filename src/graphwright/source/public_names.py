@@ -14,13 +14,7 @@ _IMPORT = re.compile(r"^    from (\S+) import (\w+) as \2$", re.MULTILINE)
 
 
 def public_names(package: str, others: Sequence[str] = ()) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
-    """Return `__getattr__` and `__dir__` of a package; `dir` also shows `others`. A name that it imports from itself is a module within it.
-
-    >>> import graphwright.train
-    >>> load, names = public_names("graphwright.train")
-    >>> load("TrainingCheckpoints"), names()[-1]
-    (<class 'graphwright.workers.checkpoints.TrainingCheckpoints'>, 'revnet')
-    """
+    """Return `__getattr__` and `__dir__` of a package; `dir` also shows `others`. A name imported from the package itself is a module."""
     module: Any = sys.modules[package]
     home = {name: where for where, name in _IMPORT.findall(module.__spec__.loader.get_source(package))}
 

@@ -11,7 +11,7 @@ from graphwright.ir.traits.control_flow import is_back_edge
 from graphwright.ir.traits.values import PLACEHOLDERS
 from graphwright.ir.walk import cycle_among, producers_of, topological_order
 from graphwright.source.attributes import from_attr_value, shape_from_proto
-from graphwright.source.op_types import NodeTypes, OpTypes
+from graphwright.source.op_types import NodeTypes, OpTypes, damaged
 from graphwright.source.tensorflow_import import import_tensorflow
 
 _MODELED_FIELDS = ("name", "op", "input", "device", "attr")
@@ -34,19 +34,10 @@ class NodeReader:
         self._late: list[tuple[Node, Any, NodeTypes]] = []  # added before a node that they read
 
     def read(self, node_defs: Sequence[Any], *, file_order: bool) -> None:
-        """Add nodes, which may be given in any order. Without `file_order`, each comes after its inputs at the end.
-
-        Raises:
-            GraphError: a name is taken twice, an input does not exist or has the wrong dtype, or there is a cycle.
-            UnsupportedError: an op type is not known.
-        """
+        """Add nodes, which may be given in any order. Without `file_order`, each comes after its inputs at the end."""
         for node_def in node_defs:
             if node_def.name in self._names:
-                raise GraphError(
-                    f"two nodes are named {node_def.name!r}",
-                    where=f"graph {self._graph.name!r}",
-                    cause="the file is damaged, or was edited by hand",
-                )
+                raise damaged(f"two nodes are named {node_def.name!r}", f"graph {self._graph.name!r}")
             self._names.add(node_def.name)
         for node_def in node_defs:
             self._add(node_def)
@@ -68,7 +59,7 @@ class NodeReader:
         name, _, rest = edge.partition(":")
         entry = self._nodes.get(name)
         if entry is None:
-            raise GraphError(f"input {edge!r} does not exist", where=where, cause="the file is damaged, or a node was removed by hand")
+            raise damaged(f"input {edge!r} does not exist", where)
         node, types = entry
         outputs = node.outputs
         if not rest:
@@ -80,9 +71,7 @@ class NodeReader:
             offset = types.starts.get(argument, -1) if argument else 0
             index = offset + int(number) if offset >= 0 and number.isdecimal() and len(number) < 8 else -1
         if not 0 <= index < len(outputs):
-            raise GraphError(
-                f"input {edge!r} does not exist: {name!r} has {len(outputs)} outputs", where=where, cause="the file is damaged"
-            )
+            raise damaged(f"input {edge!r} does not exist: {name!r} has {len(outputs)} outputs", where)
         return outputs[index]
 
     def _add(self, node_def: Any) -> None:
@@ -117,18 +106,12 @@ class NodeReader:
             if source not in nodes:
                 if source in self._names:
                     return None
-                raise GraphError(
-                    f"input {edge!r} does not exist",
-                    where=f"node {node_def.name!r}",
-                    cause="the file is damaged, or a node was removed by hand",
-                )
+                raise damaged(f"input {edge!r} does not exist", f"node {node_def.name!r}")
             node, types = nodes[source]
             if edge[:1] == "^":
                 controls.append(node)
             elif controls:
-                raise GraphError(
-                    f"input {edge!r} comes after a control input", where=f"node {node_def.name!r}", cause="the file is damaged"
-                )
+                raise damaged(f"input {edge!r} comes after a control input", f"node {node_def.name!r}")
             elif source is edge and node.outputs and (not self._in_function or types is None):  # the common case: the first output
                 inputs.append(node.outputs[0])
             else:
@@ -139,23 +122,15 @@ class NodeReader:
 def _check_no_cycle(graph: Graph) -> None:
     cycle = cycle_among(graph.nodes, producers_of)
     if cycle:
-        raise GraphError(
-            f"{cycle[0].name!r} is in a cycle",
-            where=f"nodes {', '.join(node.name for node in cycle[:5])}",
-            cause="the file is damaged, or an edit made the node depend on itself",
-        )
+        raise damaged(f"{cycle[0].name!r} is in a cycle", f"nodes {', '.join(node.name for node in cycle[:5])}")
 
 
 def _check_inputs(name: str, op_type: str, inputs: Sequence[Value], expected: tuple[DType, ...]) -> None:
     if len(inputs) != len(expected):
-        raise GraphError(f"{op_type} reads {len(expected)} inputs, got {len(inputs)}", where=f"node {name!r}", cause="the file is damaged")
+        raise damaged(f"{op_type} reads {len(expected)} inputs, got {len(inputs)}", f"node {name!r}")
     for k, (value, dtype) in enumerate(zip(inputs, expected, strict=True)):
         if value.dtype is not dtype and value.dtype != dtype:
-            raise GraphError(
-                f"input {k} has dtype {value.dtype} ({value.name}), {op_type} reads {dtype}",
-                where=f"node {name!r}",
-                cause="an attribute or an edge was changed without the other",
-            )
+            raise damaged(f"input {k} has dtype {value.dtype} ({value.name}), {op_type} reads {dtype}", f"node {name!r}")
 
 
 def _output_types(dtypes: Sequence[DType], attrs: Mapping[str, Attribute], op_type: str) -> list[tuple[DType, Shape]]:

@@ -8,13 +8,15 @@ TensorFlow has one global table. Registered custom gradients of nested functions
 import itertools
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from graphwright.errors import ArgumentError, GraphError
+from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.names import free_name
 from graphwright.ir.traits.values import PLACEHOLDERS
 from graphwright.source import private_tensorflow as private
+from graphwright.source.graph_def import to_graph_def
 from graphwright.source.tensorflow_import import import_tensorflow
 
 tf: Any = import_tensorflow()
@@ -43,32 +45,20 @@ def rebuild_concrete_function(
     alive.
 
     Args:
-        inputs: names of the placeholder tensors of the arguments (`"x:0"`), in the order of the flattened arguments.
+        inputs: names of the placeholder tensors of the arguments (`"x:0"`), flattened.
         captures: pairs of an outer eager tensor (such as `variable.handle`), or a closure of TensorFlow's that returns it at each call, and
             the name of its inner tensor.
-        outputs: names of the output tensors, in the order of the flattened structured outputs.
+        outputs: names of the output tensors, flattened.
         control_outputs: names of nodes that run although no output needs them.
         structured_input_signature: `(args, kwargs)` of `tf.TypeSpec`; by default positional tensors.
-        structured_outputs: nested structure of the outputs, whose tensors or specs are replaced; by default a tuple.
-        name: of the function; a running number is appended.
-        like: a `ConcreteFunction` whose signature (also argument names) and output structure are copied.
+        structured_outputs: nested structure of the outputs; by default a tuple.
+        like: a `ConcreteFunction` whose signature and output structure are copied.
         noinline: whether the function stays one node when another traced function calls it, so that Grappler does not change it.
-
-    Raises:
-        GraphError: a name is not in the graph, or TensorFlow refuses the graph.
-        ArgumentError: the structured outputs do not hold as many tensors as `outputs`.
-
-    >>> import tensorflow as tf
-    >>> double = tf.function(lambda x: {"y": x + x}).get_concrete_function(tf.TensorSpec([2], tf.float32))
-    >>> again = rebuild_concrete_function(
-    ...     double.graph.as_graph_def(), inputs=[double.inputs[0].name], outputs=[double.outputs[0].name], like=double)
-    >>> again(tf.constant([1.0, 2.0]))["y"].numpy().tolist()
-    [2.0, 4.0]
     """
     if like is not None:
         structured_input_signature = like.structured_input_signature
         structured_outputs = like.structured_outputs
-    _check_names(graph_def, inputs, [inner for _, inner in captures], outputs, control_outputs)
+    _check_names(graph_def, [*inputs, *(inner for _, inner in captures)], [*outputs, *control_outputs])
 
     # init_scope: a function may be rebuilt while another is traced, and must not become a part of it.
     with tf.init_scope():
@@ -114,26 +104,31 @@ def rebuild_concrete_function(
     return concrete_function
 
 
-def _check_names(
-    graph_def: Any, inputs: Sequence[str], captures: Sequence[str], outputs: Sequence[str], control_outputs: Sequence[str]
-) -> None:
+def function_of_values(
+    graph: Graph,
+    inputs: Iterable[Value],
+    outputs: Iterable[Value],
+    captures: Iterable[tuple[Any, Value]] = (),
+    control_outputs: Iterable[Node] = (),
+    keep: Callable[[Node], bool] | None = None,
+    **options: Any,
+) -> Any:
+    return rebuild_concrete_function(
+        to_graph_def(graph, keep=keep),
+        inputs=[value.name for value in inputs],
+        captures=[(external, value.name) for external, value in captures],
+        outputs=[value.name for value in outputs],
+        control_outputs=[node.name for node in control_outputs],
+        **options,
+    )
+
+
+def _check_names(graph_def: Any, arguments: Sequence[str], others: Iterable[str]) -> None:
     known = {node.name for node in graph_def.node}
-    for role, names in (("input", inputs), ("capture", captures), ("output", outputs), ("control output", control_outputs)):
-        for tensor_name in names:
-            node_name, _, index = tensor_name.partition(":")
-            if node_name not in known:
-                raise GraphError(
-                    f"the {role} {tensor_name!r} names no node of the graph",
-                    where=f"argument of {role}s",
-                    cause="the node was removed or renamed",
-                )
-            if role != "control output" and not index.isdigit():
-                raise GraphError(
-                    f"the {role} {tensor_name!r} is not the name of a tensor",
-                    where=f"argument of {role}s",
-                    remedy=f"write {node_name + ':0'!r} for its first output",
-                )
-    for tensor_name, count in Counter([*inputs, *captures]).items():
+    missing = next((name for name in (*arguments, *others) if _node_of(name) not in known), None)
+    if missing is not None:
+        raise GraphError(f"{missing!r} names no node of the graph", cause="the node was removed or renamed")
+    for tensor_name, count in Counter(arguments).items():
         if count > 1:
             raise GraphError(f"{tensor_name!r} is used for {count} arguments or captures", remedy="give every argument its own placeholder")
 
@@ -213,7 +208,6 @@ def _rename_calls(nodes: Iterable[Any], fresh: Mapping[str, str]) -> None:
 
 
 def _references(values: Iterable[Any]) -> Iterator[Any]:
-    """Yield all references to functions (`NameAttrList`) in `AttrValue`s, also in the attributes of references."""
     for value in values:
         kind = value.WhichOneof("value")
         references = [value.func] if kind == "func" else list(value.list.func) if kind == "list" else []
@@ -238,13 +232,20 @@ def variable_behind(handle: Any) -> tuple[Any, Any] | None:
     return tf.TensorShape(shape), tf.dtypes.as_dtype(dtype.number)
 
 
+def read_variable(handle: Any) -> Any:
+    """Return the value of the variable behind a handle."""
+    behind = variable_behind(handle)
+    assert behind is not None
+    return tf.raw_ops.ReadVariableOp(resource=handle, dtype=behind[1])
+
+
 def value_of_variable(handle: Any) -> Any:
     """Return the value of a scalar variable whose handle can be read here; None for others."""
     behind = variable_behind(handle) if tf.is_tensor(handle) and not tf.is_symbolic_tensor(handle) else None
     if behind is None or behind[0].rank != 0:
         return None
     with tf.init_scope():
-        return tf.raw_ops.ReadVariableOp(resource=handle, dtype=behind[1]) if tf.raw_ops.VarIsInitializedOp(resource=handle) else None
+        return read_variable(handle) if tf.raw_ops.VarIsInitializedOp(resource=handle) else None
 
 
 def is_jit_compiled(concrete_function: Any) -> bool:

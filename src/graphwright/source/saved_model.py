@@ -31,12 +31,7 @@ _RESTORING = ("variables", "saved_model_main_op", "legacy_init_op", "__saved_mod
 
 
 def read_saved_model(folder: Path, tags: Iterable[str] | None, *, keep: Any = None) -> Graph:
-    """Read one MetaGraph of a SavedModel.
-
-    Args:
-        tags: of the MetaGraph; by default the only one, or the one tagged `serve`.
-        keep: an object that is kept alive with the graph, such as a temporary folder.
-    """
+    """Read one MetaGraph of a SavedModel; `keep` is kept alive with the graph, such as a temporary folder."""
     saved_model = parse_saved_model(folder)
     index = _choose(saved_model, tags, folder)
     meta_graph = saved_model.meta_graphs[index]
@@ -100,7 +95,6 @@ def write_saved_model(graph: Graph, folder: Path) -> None:
 
 
 def _filled(graph: Graph, package: Package) -> tuple[Any, set[int]]:
-    """Return the message, and the objects of removed variables; for TF1, which has no objects, `_ALL` where no variable is left."""
     saved_model = package.parsed()
     if package.saved_model:
         meta_graph = saved_model.meta_graphs[package.meta_graph]

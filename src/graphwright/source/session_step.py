@@ -35,7 +35,6 @@ def session_graph(target: Any) -> Any:
 
 
 def write_session_graph(graph: Any, path: Path) -> None:
-    """Write a `tf.Graph` with its collections, for `tf.compat.v1.train.import_meta_graph`."""
     with graph.as_default(), replaced_file(path) as stream:
         stream.buffer.write(serialize(import_tensorflow().compat.v1.train.export_meta_graph(), "the graph"))
 

@@ -29,14 +29,6 @@ def infer_output_shapes(nodes: Sequence[Node]) -> Sequence[Sequence[Shape]]:
 
     The nodes are imported once, with placeholders for their inputs from outside. The results of calls, If, Case and While have the shapes
     of the bodies of their functions.
-
-    >>> from graphwright.ir.graph import DTYPES, Graph
-    >>> g = Graph()
-    >>> f = DTYPES["float32"]
-    >>> x = g.add_node("Placeholder", "x", attrs={"dtype": f}, output_types=[(f, (None, 3))])
-    >>> y = g.add_node("Relu", "y", inputs=[x.outputs[0]], attrs={"T": f}, output_types=[(f, None)])
-    >>> infer_output_shapes([y])
-    [[(None, 3)]]
     """
     if not nodes:
         return []

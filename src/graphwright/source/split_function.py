@@ -15,8 +15,7 @@ from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits.values import CONSTANTS, is_constant, is_identity
 from graphwright.ir.walk import backward_reachable, forward_reachable, made_of
 from graphwright.source.concrete_function import from_concrete_function
-from graphwright.source.graph_def import to_graph_def
-from graphwright.source.rebuild import rebuild_concrete_function
+from graphwright.source.rebuild import function_of_values
 from graphwright.source.tensorflow_import import import_tensorflow
 
 _SMALL_BYTES = 512
@@ -38,10 +37,9 @@ class Split:
 def split_function(
     function: Any, *, inputs: Sequence[str], incoming: Sequence[str], result_count: int, early: AbstractSet[str], name: str
 ) -> Split:
-    """Split a concrete function in two.
+    """Split a concrete function, whose first outputs are the results and the others the gradients, in two.
 
     Args:
-        function: its first outputs are the results, the others the gradients.
         inputs: names of the tensors that both functions may take: arguments, and captures that are no handles.
         incoming: names of the placeholders of the incoming gradients, which are no arguments of the function.
         early: names of nodes that run with the results though only gradients need them.
@@ -66,13 +64,9 @@ def split_function(
     second = backward_reachable([*(value.producer for value in gradients), *late_effects]) - first
     borders = {value.producer for value in (*inputs_inside, *(value for _, value in captures))}
     crossing = _crossing(graph, first - borders, second | {value.producer for value in gradients}, gradients)
-    forward = rebuild_concrete_function(
-        to_graph_def(graph, keep=lambda node: node in first or node in borders),
-        inputs=[value.name for value in inputs_inside],
-        captures=[(external, value.name) for external, value in captures],
-        outputs=[value.name for value in (*results, *crossing)],
-        control_outputs=[node.name for node in effects],
-        name=f"{name}_forward",
+    members = first | borders
+    forward = function_of_values(
+        graph, inputs_inside, (*results, *crossing), captures, effects, members.__contains__, name=f"{name}_forward"
     )
     residuals, gradients = _cut(graph, first, second, crossing, gradients)
     constants = _constants(graph, second, gradients)
@@ -81,14 +75,7 @@ def split_function(
     taken = [*residuals, *(inputs_inside[k] for k in needed), *seeds]
     used = [(external, value) for external, value in captures if value in read]
     members = second | constants | {value.producer for value in (*taken, *(value for _, value in used))}
-    backward = rebuild_concrete_function(
-        to_graph_def(graph, keep=lambda node: node in members),
-        inputs=[value.name for value in taken],
-        captures=[(external, value.name) for external, value in used],
-        outputs=[value.name for value in gradients],
-        control_outputs=[node.name for node in late_effects],
-        name=f"{name}_backward",
-    )
+    backward = function_of_values(graph, taken, gradients, used, late_effects, members.__contains__, name=f"{name}_backward")
     return Split(forward, backward, needed)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from graphwright.errors import ArgumentError, FileFormatError, UnsupportedError
 from graphwright.ir.attributes import SerializedAttribute
-from graphwright.ir.dtypes import Shape, dtype_from_number
+from graphwright.ir.dtypes import dtype_from_number
 from graphwright.ir.edit.library import bodies
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.signature import Signature, node_of
@@ -16,7 +16,7 @@ from graphwright.ir.traits.values import COMPUTES_NOTHING, IDENTITIES, MAY_BE_FE
 from graphwright.ir.traits.variables import REFERENCE_VARIABLES, updated_weight, with_handle
 from graphwright.ir.walk import backward_reachable, forward_reachable, order_of
 from graphwright.source import private_tensorflow as private
-from graphwright.source.attributes import constant_array, shape_to_proto, tensor_to_attribute
+from graphwright.source.attributes import constant_array, tensor_to_attribute
 from graphwright.source.graph_def import to_graph_def
 from graphwright.source.never_run import forbid_to_run
 from graphwright.source.op_types import takes_reference
@@ -24,6 +24,7 @@ from graphwright.source.private_tensorflow import op_definition
 from graphwright.source.rebuild import rebuild_concrete_function
 from graphwright.source.stored_variables import StoredVariable, stored_variables
 from graphwright.source.tensorflow_import import import_tensorflow
+from graphwright.source.write_nodes import write_placeholder
 
 Fetches = tuple[list[Value], list[Node]]
 _LARGE_BYTES = 2**20
@@ -32,13 +33,11 @@ _FIRST_NUMBER = 0x4000  # neither zero nor one, which Grappler would simplify, a
 
 
 def static_function(graph: Graph, key: str = "", fetches: Fetches | None = None, *, fed: Container[str] = (), runs: bool = False) -> Any:
-    """Make a function of a signature, or from placeholders to fetches; variables of TF1 without handles get handles.
+    """Make a function of a signature (`key`), or from placeholders to fetches; variables of TF1 without handles get handles. Where it is
+    not to be called (`runs`), large constants of the graph lose their values.
 
     Args:
-        graph: as `load` gives it. Where the function is not to be called (`runs`), large constants lose their values.
-        key: of the signature.
-        fetches: without a signature, the values to return and the nodes to run; by default all values that nothing reads, unless the graph
-            trains.
+        fetches: the values to return and the nodes to run; by default all values that nothing reads, unless the graph trains.
         fed: names of nodes with a default value that are arguments too.
     """
     if not runs:
@@ -154,7 +153,6 @@ def add_default_signature(graph: Graph) -> str:
 
 
 def _only_call(graph: Graph, signature: Signature) -> Node | None:
-    """Return the call that makes all outputs of a signature from its inputs, variables and constants."""
     makers = {origin(value).producer for value in signature.outputs.values()}
     call = next(iter(makers)) if len(makers) == 1 else None
     if call is None or call.op_type not in CALL_TYPES or callee(call) not in graph.functions:
@@ -165,8 +163,6 @@ def _only_call(graph: Graph, signature: Signature) -> Node | None:
 
 
 class _Variables:
-    """The variables of a graph, as objects of TensorFlow without values."""
-
     def __init__(self, graph: Graph, runs: bool) -> None:
         self._runs = runs
         stored, self._keys = stored_variables(graph)
@@ -296,24 +292,17 @@ def _handle_name(value: Value) -> str:
 
 def _as_placeholders(graph_def: Any, by_name: Mapping[str, Value]) -> Iterator[Any]:
     """Make placeholders of arguments and handles; of a variable by reference a read, whose handle is yielded."""
-    tf = import_tensorflow()
     for node in graph_def.node:
         value = by_name.get(node.name)
         if value is None:
             continue
-        reference = node.op in REFERENCE_VARIABLES
-        dtype = tf.resource.as_datatype_enum if reference else value.dtype.number
-        shape: Shape = () if dtype == tf.resource.as_datatype_enum else value.last_shape
-        node.attr.clear()
         del node.input[:]
-        node.op = "Placeholder"
-        target = node
-        if reference:
-            node.op = "ReadVariableOp"
-            node.attr["dtype"].type = value.dtype.number
-            node.input.append(_handle_name(value).removesuffix(":0"))
-            target = tf.compat.v1.NodeDef(name=node.input[0], op="Placeholder")
-        target.attr["dtype"].type = dtype
-        shape_to_proto(shape, target.attr["shape"].shape)
-        if reference:
-            yield target
+        if node.op not in REFERENCE_VARIABLES:
+            write_placeholder(value, node.name, node)
+            continue
+        handle = type(node)(name=_handle_name(value).removesuffix(":0"), op="Placeholder")
+        handle.attr["dtype"].type = import_tensorflow().resource.as_datatype_enum
+        node.attr.clear()
+        node.op, node.attr["dtype"].type = "ReadVariableOp", value.dtype.number
+        node.input.append(handle.name)
+        yield handle

@@ -1,30 +1,22 @@
-"""Steps on disk: everything that a fresh process needs to run them, without pickle.
+"""Steps in a folder: everything that a fresh process needs to run them, without pickle.
 
-A directory holds `steps.json` (written last), a `<number>.pb` per step with its `GraphDef` and function library, and `values/<number>.npy`
-per variable, captured constant and argument. Steps that share a variable share its file. dtypes that NumPy does not know (bfloat16, float8)
-are kept by their bits; strings as serialized tensors.
+The folder holds `steps.json`, a `<number>.pb` per step with its `GraphDef` and function library, and a checkpoint with the values of
+variables, captured constants and arguments. Steps that share a variable share its value.
 """
 
-import importlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from graphwright.errors import FileFormatError, GraphError, UnsupportedError
+from graphwright.errors import UnsupportedError
 from graphwright.ir.traits.effects import CALLS_PYTHON
 from graphwright.source.graph_def import nodes_of
-from graphwright.source.rebuild import is_jit_compiled, rebuild_concrete_function, variable_behind
+from graphwright.source.rebuild import is_jit_compiled, read_variable, rebuild_concrete_function, variable_behind
 from graphwright.source.tensorflow_import import import_tensorflow
 
 tf: Any = import_tensorflow()
-_DecodeError: Any = importlib.import_module("google.protobuf.message").DecodeError
-
-_FORMAT = "graphwright steps"
-_VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,123 +34,79 @@ def write_steps(steps: Mapping[str, tuple[Any, Sequence[Any]]], directory: str |
     """
     for name, (concrete, arguments) in steps.items():
         _check_portable(name, concrete, arguments)
-    target = Path(directory)
-    (target / "values").mkdir(parents=True, exist_ok=True)
-    (target / "steps.json").unlink(missing_ok=True)
-    values = _ValueWriter(target / "values")
+    target, places = Path(directory), dict[int, int]()
+    tensors: list[Any] = []
+
+    def place_of(tensor: Any) -> int:
+        if id(tensor) not in places:
+            places[id(tensor)] = len(tensors)
+            tensors.append(tensor)
+        return places[id(tensor)]
+
     described: list[dict[str, Any]] = []
     for number, (name, (concrete, arguments)) in enumerate(steps.items()):
-        _replace(target / f"{number}.pb", concrete.graph.as_graph_def().SerializeToString())
-        count = len(arguments)
+        (target / f"{number}.pb").write_bytes(concrete.graph.as_graph_def().SerializeToString())
         described.append(
             {
                 "name": name,
-                "graph": f"{number}.pb",
-                "inputs": [
-                    {"tensor": inner.name, "value": values.add(outer)}
-                    for outer, inner in zip(arguments, concrete.inputs[:count], strict=True)
-                ],
-                "captures": [{"tensor": inner.name, "value": values.add(outer)} for outer, inner in concrete.graph.captures],
+                "inputs": [(inner.name, place_of(outer)) for outer, inner in zip(arguments, concrete.inputs, strict=False)],
+                "captures": [(inner.name, place_of(outer)) for outer, inner in concrete.graph.captures],
                 "outputs": [tensor.name for tensor in concrete.outputs],
                 "control_outputs": [operation.name for operation in concrete.graph.control_outputs],
                 "jit_compile": is_jit_compiled(concrete),
             }
         )
-    document = {"format": _FORMAT, "version": _VERSION, "steps": described, "values": values.described}
-    _replace(target / "steps.json", json.dumps(document, indent=1).encode())
+    document = {"steps": described, "values": _write_values(tensors, str(target / "values"))}
+    (target / "steps.json").write_text(json.dumps(document))
 
 
 def read_steps(directory: str | Path) -> dict[str, StoredStep]:
-    """Read what `write_steps` wrote; variables are created again, and shared as they were.
-
-    Raises:
-        FileFormatError: the directory is not what `write_steps` leaves.
-    """
     source = Path(directory)
-    try:
-        document = json.loads((source / "steps.json").read_text())
-        if document["format"] != _FORMAT or document["version"] != _VERSION:
-            raise ValueError(f"format {document['format']!r}, version {document['version']!r}")
-        values = [_read_value(source / "values", entry) for entry in document["values"]]
-        return {step["name"]: _read_one(source, step, values) for step in document["steps"]}
-    except (OSError, ValueError, KeyError, TypeError, IndexError, GraphError, _DecodeError) as error:
-        raise FileFormatError(
-            f"no steps can be read: {error}", where=str(source), cause="the directory was not written by write_steps, or not to its end"
-        ) from error
+    document = json.loads((source / "steps.json").read_text())
+    values = _read_values(document["values"], str(source / "values"))
+    tensors = [value.handle if isinstance(value, tf.Variable) else value for value in values]
+    steps: dict[str, StoredStep] = {}
+    for number, step in enumerate(document["steps"]):
+        name, inputs, captures = step.pop("name"), step.pop("inputs"), step.pop("captures")
+        concrete = rebuild_concrete_function(
+            tf.compat.v1.GraphDef.FromString((source / f"{number}.pb").read_bytes()),
+            inputs=[tensor for tensor, _ in inputs],
+            captures=[(tensors[place], tensor) for tensor, place in captures],
+            name=name,
+            **step,
+        )
+        used = sorted({place for _, place in (*inputs, *captures)})
+        variables = tuple(values[place] for place in used if isinstance(values[place], tf.Variable))
+        steps[name] = StoredStep(concrete, tuple(tensors[place] for _, place in inputs), variables)
+    return steps
 
 
-def _read_one(source: Path, step: Mapping[str, Any], values: Sequence[Any]) -> StoredStep:
-    graph_def = tf.compat.v1.GraphDef.FromString((source / step["graph"]).read_bytes())
-    used = {entry["value"] for entry in (*step["inputs"], *step["captures"])}
-    concrete = rebuild_concrete_function(
-        graph_def,
-        inputs=[entry["tensor"] for entry in step["inputs"]],
-        captures=[(_as_tensor(values[entry["value"]]), entry["tensor"]) for entry in step["captures"]],
-        outputs=step["outputs"],
-        control_outputs=step["control_outputs"],
-        name=step["name"],
-        jit_compile=step["jit_compile"],
-    )
-    return StoredStep(
-        concrete,
-        tuple(_as_tensor(values[entry["value"]]) for entry in step["inputs"]),
-        tuple(values[index] for index in sorted(used) if isinstance(values[index], tf.Variable)),
-    )
-
-
-def _as_tensor(value: Any) -> Any:
-    return value.handle if isinstance(value, tf.Variable) else value
-
-
-class _ValueWriter:
-    """Writes each distinct tensor once; `described[k]` tells how to read value `k`."""
-
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
-        self._index: dict[int, int] = {}
-        self.described: list[dict[str, Any]] = []
-
-    def add(self, tensor: Any) -> int:
-        if id(tensor) not in self._index:  # whoever holds the step keeps the tensor alive, so the identity stays its own
-            self._index[id(tensor)] = len(self.described)
-            self.described.append(self._write(tensor, len(self.described)))
-        return self._index[id(tensor)]
-
-    def _write(self, tensor: Any, number: int) -> dict[str, Any]:
+def _write_values(tensors: Sequence[Any], prefix: str) -> list[dict[str, Any]]:
+    """Write the values of tensors and of the variables behind handles to a checkpoint; return what `_read_values` needs to know."""
+    described: list[dict[str, Any]] = []
+    values: list[Any] = []
+    for tensor in tensors:
         variable = variable_behind(tensor)
-        value = tensor if variable is None else tf.raw_ops.ReadVariableOp(resource=tensor, dtype=variable[1])
-        entry: dict[str, Any] = {"kind": "constant" if variable is None else "variable", "dtype": value.dtype.name}
-        if variable is not None:
-            entry["shape"] = variable[0].as_list() if variable[0].rank is not None else None
-        entry["device"] = "GPU" if "GPU" in str(tensor.device) else "CPU"
-        if value.dtype == tf.string:
-            entry["file"] = f"{number}.tensor"
-            _replace(self._directory / entry["file"], tf.io.serialize_tensor(value).numpy())
-            return entry
-        entry["file"] = f"{number}.npy"
-        array = np.asarray(value.numpy())
-        if array.dtype.isbuiltin != 1:  # a dtype that NumPy does not define
-            array = array.view(f"u{array.dtype.itemsize}")
-        path = self._directory / f"{number}.npy.new"
-        with path.open("wb") as stream:
-            np.save(stream, array, allow_pickle=False)
-        path.replace(self._directory / entry["file"])
-        return entry
+        shape = None if variable is None or variable[0].rank is None else variable[0].as_list()
+        values.append(tensor if variable is None else read_variable(tensor))
+        device = "GPU" if "GPU" in str(tensor.device) else "CPU"
+        described.append({"dtype": values[-1].dtype.name, "is_variable": variable is not None, "shape": shape, "device": device})
+    if values:
+        names = [str(k) for k in range(len(values))]
+        with tf.device("/CPU:0"):
+            tf.raw_ops.SaveV2(prefix=prefix, tensor_names=names, shape_and_slices=[""] * len(names), tensors=values)
+    return described
 
 
-def _read_value(directory: Path, entry: Mapping[str, Any]) -> Any:
-    dtype = tf.dtypes.as_dtype(entry["dtype"])
-    if entry["file"].endswith(".tensor"):
-        value = tf.io.parse_tensor((directory / entry["file"]).read_bytes(), dtype)
-        return tf.Variable(value, shape=entry["shape"]) if entry["kind"] == "variable" else value
-    array = np.load(directory / entry["file"], allow_pickle=False)
-    if array.dtype != dtype.as_numpy_dtype:
-        array = array.view(dtype.as_numpy_dtype)
-    # An int32 tensor stays on the host when TensorFlow may choose, as it did in the process that wrote it.
-    with tf.device(None if entry["device"] == "GPU" else "/CPU:0"):
-        if entry["kind"] == "variable":
-            return tf.Variable(array, dtype=dtype, shape=tf.TensorShape(entry["shape"]))
-        return tf.constant(array, dtype=dtype)
+def _read_values(described: Sequence[Mapping[str, Any]], prefix: str) -> list[Any]:
+    values: list[Any] = []
+    for k, entry in enumerate(described):
+        with tf.device("/CPU:0"):
+            [value] = tf.raw_ops.RestoreV2(prefix=prefix, tensor_names=[str(k)], shape_and_slices=[""], dtypes=[entry["dtype"]])
+        # An int32 tensor stays on the host when TensorFlow may choose, as it did in the process that wrote it.
+        with tf.device(None if entry["device"] == "GPU" else "/CPU:0"):
+            values.append(tf.Variable(value, shape=tf.TensorShape(entry["shape"])) if entry["is_variable"] else tf.identity(value))
+    return values
 
 
 def _check_portable(name: str, concrete: Any, arguments: Sequence[Any]) -> None:
@@ -193,9 +141,3 @@ def check_needs_nothing(name: str, graph_def: Any, tensors: Iterable[tuple[Any, 
                 cause="a table, an iterator or a queue is used inside the step",
                 remedy="pass its elements to the step as arguments",
             )
-
-
-def _replace(path: Path, content: bytes) -> None:
-    new = path.with_name(path.name + ".new")
-    new.write_bytes(content)
-    new.replace(path)

@@ -9,10 +9,8 @@ from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits.variables import VARIABLES, variable_key
 from graphwright.ir.walk import backward_reachable, reached
 from graphwright.source.attributes import shape_from_proto
-from graphwright.source.concrete_function import types_of, variable_of
 from graphwright.source.object_graph import exported_twins
 from graphwright.source.package import Package
-from graphwright.source.rebuild import variable_behind
 
 _OPTIMIZER = "optimizer"
 _OBJECT = "object:"
@@ -33,26 +31,15 @@ class StoredVariable:
 
 
 def stored_variables(graph: Graph) -> tuple[list[StoredVariable], dict[Value, str]]:
-    """Return the variables of a graph, each once, and the key of each handle, reference or input of one.
-
-    >>> from graphwright.ir.text import from_text
-    >>> g = from_text('''
-    ... graph "g"
-    ... %v = VarHandleOp() {dtype = float32, shape = shape[8,2], shared_name = "w"} : resource[]
-    ... ''')
-    >>> [(v.name, v.shape, v.trainable) for v in stored_variables(g)[0]]
-    [('w', (8, 2), None)]
-    """
+    """Return the variables of a graph, each once, and the key of each handle, reference or input of one."""
     variables: dict[str, StoredVariable] = {}
     keys: dict[Value, str] = {}
     package = graph.package if isinstance(graph.package, Package) else None
     for value, variable in graph.variables.items():
         keys[value] = variable_key(value)
         variables[keys[value]] = StoredVariable(keys[value], variable.name, variable.dtype, variable.shape, variable.trainable)
-    if package is not None:
-        _add_captured(graph, package, variables, keys)
-        if package.saved_model:
-            _add_objects(graph, package, variables, keys)
+    if package is not None and package.saved_model:
+        _add_objects(graph, package, variables, keys)
     # Keras leaves handles without objects, which only their initializers read.
     fetched = (value.producer for signature in graph.signatures.values() for value in signature.outputs.values())
     served = backward_reachable(fetched) if any(key.startswith(_OBJECT) for key in variables) else None
@@ -71,26 +58,6 @@ def of_node(node: Node) -> StoredVariable:
     name = key.split(":", 2)[2]
     known = dtype if isinstance(dtype, DType) else DTYPES["float32"]
     return StoredVariable(key, name, known, shape.shape if isinstance(shape, ShapeAttribute) else None, None)
-
-
-def _add_captured(graph: Graph, package: Package, variables: dict[str, StoredVariable], keys: dict[Value, str]) -> None:
-    if package.keep_function is None:
-        return
-    by_handle: dict[int, Any] = {id(variable.handle): variable for variable in package.keep_function.graph.variables}
-    by_outer: dict[int, str] = {}
-    for value, outer in package.captures.items():
-        if value in keys or value.dtype.name != "resource" or not graph.owns(value.producer):
-            continue
-        variable: Any = by_handle.get(id(outer))
-        behind = variable_behind(outer) if variable is None else None
-        if variable is None and behind is None:
-            continue
-        key = keys[value] = by_outer.setdefault(id(outer), variable_key(value))
-        if behind is not None:
-            variables[key] = StoredVariable(key, value.producer.name, *types_of(*behind), None)
-        else:
-            known = variable_of(variable)
-            variables[key] = StoredVariable(key, known.name, known.dtype, known.shape, known.trainable)
 
 
 def _add_objects(graph: Graph, package: Package, variables: dict[str, StoredVariable], keys: dict[Value, str]) -> None:

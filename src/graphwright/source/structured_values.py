@@ -1,15 +1,13 @@
 """`StructuredValue` messages: how a SavedModel writes nested arguments and results of functions."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from inspect import FullArgSpec
 from typing import Any
 
 from graphwright.ir.graph import Value
 from graphwright.source.attributes import shape_from_proto, shape_to_proto
-from graphwright.source.private_tensorflow import message_class
-
-
-def _new() -> Any:
-    return message_class("protobuf.struct", "StructuredValue")()
+from graphwright.source.private_tensorflow import encoded_structure
+from graphwright.source.tensorflow_import import import_tensorflow
 
 
 def specs_of(structure: Any) -> Iterator[Any]:
@@ -33,7 +31,6 @@ def specs_of(structure: Any) -> Iterator[Any]:
 
 
 def spec_count(structure: Any) -> int | None:
-    """Return the number of tensors in the structure; None where a composite (ragged, sparse, ...) hides it."""
     specs = list(specs_of(structure))
     return None if any(s.WhichOneof("kind") == "type_spec_value" for s in specs) else len(specs)
 
@@ -51,54 +48,26 @@ def fill_specs(structure: Any, values: Sequence[Value]) -> None:
             shape_to_proto(value.shape, spec.shape)
 
 
-def _spec(value: Value, name: str) -> Any:
-    leaf = _new()
-    leaf.tensor_spec_value.name = name
-    leaf.tensor_spec_value.dtype = value.dtype.number
-    shape_to_proto(value.shape, leaf.tensor_spec_value.shape)
-    return leaf
+def spec_of(value: Value, name: str | None = None) -> Any:
+    tf = import_tensorflow()
+    return tf.TensorSpec(value.shape, tf.as_dtype(value.dtype.number), name)
+
+
+def _specs_of_values(values: Mapping[str, Value]) -> dict[str, Any]:
+    return {name: spec_of(value, name) for name, value in values.items()}
 
 
 def signature_structure(positional: Mapping[str, Value], keywords: Mapping[str, Value]) -> Any:
     """Return `((spec, ...), {name: spec})`: the positional arguments and keywords of a function."""
-    structure = _new()
-    by_place, by_name = structure.tuple_value.values.add().tuple_value, structure.tuple_value.values.add().dict_value
-    by_place.SetInParent()
-    by_name.SetInParent()
-    for name, value in positional.items():
-        by_place.values.add().CopyFrom(_spec(value, name))
-    for name, value in keywords.items():
-        by_name.fields[name].CopyFrom(_spec(value, name))
-    return structure
+    return encoded_structure((tuple(_specs_of_values(positional).values()), _specs_of_values(keywords)))
 
 
 def result_structure(values: Mapping[str, Value]) -> Any:
-    structure = _new()
-    structure.dict_value.SetInParent()
-    for name, value in values.items():
-        structure.dict_value.fields[name].CopyFrom(_spec(value, name))
-    return structure
+    return encoded_structure(_specs_of_values(values))
 
 
 def full_argument_spec(names: Sequence[str]) -> Any:
-    """Return the `FullArgSpec` of a function that takes keywords only."""
-    structure = _new()
-    fields = structure.named_tuple_value
-    fields.name = "FullArgSpec"
-    for key in ("args", "varargs", "varkw", "defaults", "kwonlyargs", "kwonlydefaults", "annotations"):
-        pair = fields.values.add(key=key)
-        if key == "annotations":
-            pair.value.dict_value.SetInParent()
-        elif key in ("args", "kwonlyargs"):
-            pair.value.list_value.SetInParent()
-            for name in names if key == "kwonlyargs" else ():
-                pair.value.list_value.values.add().string_value = _argument_name(name)
-        else:
-            pair.value.none_value.SetInParent()
-    return structure
-
-
-def _argument_name(name: str) -> str:
-    """Convert the key of a signature to a Python name as TensorFlow does."""
-    text = "".join(c if (c.isalnum() and c.isascii()) or c == "_" else "_" for c in name)
-    return text if text and not text[0].isdigit() else f"arg_{text}"
+    """Return the `FullArgSpec` of a function that takes keywords only, with names that TensorFlow makes of the keys of a signature."""
+    texts = ["".join(c if (c.isalnum() and c.isascii()) or c == "_" else "_" for c in name) for name in names]
+    keywords = [text if text and not text[0].isdigit() else f"arg_{text}" for text in texts]
+    return encoded_structure(FullArgSpec([], None, None, None, keywords, None, {}))

@@ -41,7 +41,6 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def left_alone(function: _Function) -> _Function:
-    """Exclude a function of this package from AutoGraph."""
     return import_tensorflow().autograph.experimental.do_not_convert(function)
 
 

@@ -16,10 +16,6 @@ from graphwright.source.tensorflow_import import import_tensorflow
 def trace_side(function: Callable[..., Any], arguments: Mapping[str, tuple[DType, Shape]], others: Mapping[str, Any], what: str) -> Graph:
     """Trace a function, called `what` in errors, into a graph of its own, with inferred shapes. `arguments` gives dtypes and shapes of
     its tensors by name, `others` its other arguments.
-
-    >>> from graphwright.ir.dtypes import DTYPES
-    >>> trace_side(lambda x: -x, {"x": (DTYPES["float32"], (2,))}, {}, "pattern").outputs
-    (<Value Neg:0 float32[2]>,)
     """
     tf = import_tensorflow()
     traced: Any = tf.Graph()

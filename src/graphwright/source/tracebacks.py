@@ -26,13 +26,6 @@ def creation_lines(function: Any) -> Callable[[str], tuple[tuple[str, int, str],
 
     Only the user's frames count. Operations from files or C++, and those of called functions, have no lines. TensorFlow is slow here, so
     each operation is examined on request.
-
-    >>> import tensorflow as tf
-    >>> def double(x):
-    ...     return x + x
-    >>> lines_of = creation_lines(tf.function(double, autograph=False).get_concrete_function(tf.TensorSpec([2])))
-    >>> lines_of("add")[-1][1:], lines_of("sub")
-    ((2, 'double'), ())
     """
     inner, tracing = _folders(), tuple(f"{_HERE}{room}/" for room in ("source", "step"))
     operations = {operation.name: operation for operation in getattr(function, "graph", function).get_operations()}
@@ -58,13 +51,6 @@ def innermost_line(function: Any) -> Callable[[str], str]:
     """Return a function from an operation's name to the user's line that made it or its scope; "" where it is not known.
 
     A line reads `net.py:12 call`; files below the current folder are relative to it.
-
-    >>> import tensorflow as tf
-    >>> def double(x):
-    ...     return x + x
-    >>> line_of = innermost_line(tf.function(double, autograph=False).get_concrete_function(tf.TensorSpec([2])))
-    >>> line_of("add/inner").endswith(":2 double"), line_of("sub")
-    (True, '')
     """
     lines_of, place = creation_lines(function), cache(_place)
 
@@ -110,13 +96,6 @@ class user_code:  # noqa: N801 - it is called like a function
         doing: the words of that note.
         refused: the message of an `ArgumentError` that replaces errors of TensorFlow or Keras about the values passed to the code.
         words: the arguments of that error.
-
-    >>> try:
-    ...     with user_code("calling 'step'"):
-    ...         1 / 0
-    ... except ZeroDivisionError as error:
-    ...     print(error, error.__notes__)
-    division by zero ["graphwright was calling 'step'"]
     """
 
     def __init__(self, doing: str, refused: str = "", *, where: str = "", **words: Any) -> None:
@@ -153,7 +132,6 @@ class user_code:  # noqa: N801 - it is called like a function
 
 
 def raised_by_user(error: BaseException) -> bool:
-    """Return whether it comes from the user's code, inside `user_code`."""
     return any(note.startswith(_NOTE) for note in getattr(error, "__notes__", ()))
 
 

@@ -44,12 +44,6 @@ def add_traced(graph: Graph, function: Callable[..., Any], values: Sequence[Valu
     Args:
         function: takes a tensor for each value, and returns a list of other tensors.
         values: of known shapes, each once.
-
-    >>> from graphwright.ir.graph import DTYPES
-    >>> g = Graph()
-    >>> x = g.add_node("Placeholder", "x", output_types=[(DTYPES["float32"], (8,))]).outputs[0]
-    >>> [value.shape for value in add_traced(g, lambda x: [x[2:]], [x], scope="made")]
-    [(6,)]
     """
     tf = import_tensorflow()
     specs = [tf.TensorSpec(value.shape, tf.dtypes.as_dtype(value.dtype.name)) for value in values]

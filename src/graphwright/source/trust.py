@@ -40,16 +40,7 @@ def as_path(path: str | PathLike[str]) -> Path:
 
 
 def check_trusted(target: Any, what: str) -> None:
-    """Refuse to run the contents of an ordinary path; `what` is the subject of the message. Objects of this process may run.
-
-    >>> check_trusted("model.pb", "profiling")
-    Traceback (most recent call last):
-        ...
-    graphwright.errors.ArgumentError: profiling runs code of the file
-      where: 'model.pb'
-      likely cause: a model is a program that may write or send files; graphwright reads files without running them
-      remedy: if you trust where it comes from, give graphwright.trust(path)
-    """
+    """Refuse to run the contents of an ordinary path; `what` is the subject of the message. Objects of this process may run."""
     if isinstance(target, str | Path) and not isinstance(target, TrustedPath):
         raise ArgumentError(
             f"{what} runs code of the file",

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from graphwright.errors import FileFormatError
-from graphwright.ir.given import as_graph
+from graphwright.ir.jobs import as_graph
 from graphwright.ir.traits.variables import VARIABLES, shared_name
 from graphwright.source.join_checkpoints import has_checkpoint, join_checkpoints, readable, stored_objects
 from graphwright.source.package import Package

@@ -8,8 +8,8 @@ from typing import Any
 
 from graphwright.errors import ArgumentError
 from graphwright.files import replaced_file, replaced_folder
-from graphwright.ir.given import as_graph
 from graphwright.ir.graph import Graph
+from graphwright.ir.jobs import as_graph
 from graphwright.source.check_types import check_types
 from graphwright.source.function_module import save_function
 from graphwright.source.model_folder import check_target, is_graph_file

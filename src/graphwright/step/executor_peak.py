@@ -20,12 +20,13 @@ from graphwright.analyze.executor_order import number_nodes
 from graphwright.analyze.frames import has_frames
 from graphwright.analyze.runtime_constants import runtime_constants
 from graphwright.analyze.time_model import estimated_time_s
-from graphwright.analyze.workspace import onednn_enabled, workspace_bytes
 from graphwright.errors import GraphwrightError, first_line, in_words
 from graphwright.ir.garbage_collection import garbage_collection_paused
 from graphwright.ir.graph import Graph, Node
 from graphwright.ir.traits.control_flow import is_compiled_call
 from graphwright.ir.traits.effects import Purity
+from graphwright.ops.machine import onednn_enabled
+from graphwright.ops.scratch import scratch_bytes
 from graphwright.report.obtained import Obtained
 from graphwright.report.peak_prediction import Order, PeakPrediction
 from graphwright.report.progress import tell
@@ -209,7 +210,7 @@ def inter_op_threads(threads: int | None = None) -> int:
 
 
 def _workspace_bytes(node: Node) -> int:
-    return compiled_call_bytes(node) if is_compiled_call(node) else workspace_bytes(node)
+    return compiled_call_bytes(node) if is_compiled_call(node) else scratch_bytes(node)
 
 
 def _time_of(node: Node) -> float:

@@ -10,7 +10,6 @@ from typing import Any
 from graphwright.analyze.loops import LoopCosts, loop_costs, stacked_shapes
 from graphwright.analyze.unknown_shapes import blame_unknown_shapes, is_counted_in_data
 from graphwright.analyze.variable_access import find_accesses
-from graphwright.analyze.workspace import onednn_enabled
 from graphwright.ir.dtypes import Known, Shape
 from graphwright.ir.edit.library import bodies
 from graphwright.ir.edit.prune import prune
@@ -18,6 +17,7 @@ from graphwright.ir.garbage_collection import garbage_collection_paused
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits.control_flow import COMPILED, NEXT_ITERATIONS, is_control_flow
 from graphwright.ir.traits.effects import Purity
+from graphwright.ops.machine import onednn_enabled
 from graphwright.report.progress import tell
 from graphwright.run.measure_loops import measure_shapes, measure_trip_counts
 from graphwright.run.traced_step import TracedStep, number_of_tensor

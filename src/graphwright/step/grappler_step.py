@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from graphwright.analyze.flops import node_flops
 from graphwright.errors import GraphwrightError, UnsupportedError
 from graphwright.ir.dtypes import DType, Known, Shape
 from graphwright.ir.graph import Graph, Node
@@ -20,9 +19,10 @@ from graphwright.ir.traits.control_flow import is_control_flow
 from graphwright.ir.traits.effects import Purity, is_collective
 from graphwright.ir.traits.values import OPTIMIZED
 from graphwright.ir.traits.variables import MAKES_BY_REFERENCE
+from graphwright.ops.flops import node_flops
 from graphwright.report.obtained import Obtained
 from graphwright.run.call_options import is_grappler_disabled
-from graphwright.run.executed_graph import known_shapes, read_optimized_graph, recorded_graphs
+from graphwright.run.executed_graph import check_on_one_cpu, known_shapes, read_optimized_graph, recorded_graphs
 from graphwright.run.traced_step import TracedStep
 from graphwright.step.example_inputs import preparable
 from graphwright.step.executor_peak import MOST_NODES
@@ -64,7 +64,9 @@ def grappler_step(traced: TracedStep, flat: FlatStep, records: Sequence[bytes], 
     if any(is_collective(node) for node in flat.graph.nodes):
         raise UnsupportedError("it takes part in collectives", where=where)
     if any(is_control_flow(node) for node in flat.graph.nodes):
-        return Obtained(_flat(grappler_graph(flat.graph), flat), HOW_BODIES)
+        check_on_one_cpu(records, like=flat.graph)  # for grappler_graph places every node on CPU:0
+        static = all(value.shape.is_fully_defined() for value in traced.function.inputs)
+        return Obtained(_flat(grappler_graph(flat.graph, static=static), flat), HOW_BODIES)
     graph, how = read_optimized_graph(records, like=flat.graph), HOW_OPTIMIZED if memory_optimizer else HOW_ADDED
     if MAKES_BY_REFERENCE & ({node.op_type for node in graph.nodes} - {node.op_type for node in flat.graph.nodes}):
         records = recorded_graphs(preparable(traced), like=flat.graph, memory_optimizer=False)
@@ -90,7 +92,7 @@ def _flat(graph: Graph, flat: FlatStep) -> FlatStep:
     """Return the flat step of what Grappler made of one."""
     purity = Purity(graph, stateful_op_types(graph))
     graph.control_outputs = [node for node in graph.nodes if not purity.is_pure(node)]
-    graph, purity = flatten_graph(graph, infer=True)
+    graph, purity = flatten_graph(graph, infer=True, compiled=False)
     costs = find_loop_costs(graph, Known(sizes=known_shapes(flat.graph)))
     loops = replace(costs, bounded=flat.loops.bounded, measured=flat.loops.measured)
     _check(graph, purity, flat)

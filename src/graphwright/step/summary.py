@@ -15,7 +15,6 @@ from graphwright.analyze.directions import Direction, find_directions
 from graphwright.analyze.downsample import mostly
 from graphwright.analyze.flop_execution import Execution, execute
 from graphwright.analyze.flop_tally import Tally, tally
-from graphwright.analyze.flops import node_flops
 from graphwright.analyze.layers import Layers, find_layers
 from graphwright.analyze.loops import LoopCosts
 from graphwright.analyze.optimizer_state import find_optimizer_state
@@ -27,6 +26,7 @@ from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits.values import COMPUTES_NOTHING, PART
 from graphwright.ir.traits.variables import variable_key
 from graphwright.ir.walk import topological_order
+from graphwright.ops.flops import node_flops
 from graphwright.plan.model import Schedule
 from graphwright.plan.simulate import Versions, executed, live_at, simulate_unchecked, versions
 from graphwright.report.cost_rows import LayerCost

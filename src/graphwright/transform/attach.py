@@ -78,8 +78,6 @@ class Attachment:
     """A checked copy of one graph that can be attached to another. Until then, the other graph does not change.
 
     Args:
-        graph: the graph that grows.
-        other: the graph to copy.
         scope: the scope of the copy's names, free in `graph`.
         signatures: signature of `other` that is kept -> its new name.
 
@@ -124,16 +122,13 @@ class Attachment:
         rename: Callable[[str], str] | None = None,
         plain_collections: bool = False,
     ) -> CloneResult:
-        """Copy everything into the graph; may be called once.
+        """Copy everything into the graph, once; return the copies of the nodes and values of the other graph.
 
         Args:
             input_map: value of the other graph -> the value of this graph that replaces it.
             left_out: nodes of the other graph that are not copied.
             rename: name -> new name, instead of the scope as a prefix.
             plain_collections: whether to copy items of collections that name no node.
-
-        Returns:
-            The copies of the nodes and values of the other graph.
         """
         graph, twin, first = self._graph, self._twin, self._copied
         for function in twin.functions.values():

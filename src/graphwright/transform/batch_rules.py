@@ -12,14 +12,15 @@ from itertools import combinations
 import numpy as np
 
 from graphwright.analyze.frames import frame_names
-from graphwright.analyze.split_rules.rule import Dimensions, number, whole
-from graphwright.analyze.split_rules.table import by_elements
 from graphwright.ir.attributes import ShapeAttribute
 from graphwright.ir.graph import Node, Value
 from graphwright.ir.traits.arithmetic import SCALES
 from graphwright.ir.traits.control_flow import LOOPS, MERGES, NEXT_ITERATIONS, called_functions, is_back_edge, is_loop_condition
 from graphwright.ir.traits.rounds import is_both, is_less, is_list, reserves, unstacks
 from graphwright.ir.traits.values import IDENTITIES, RESHAPES
+from graphwright.ops.dimensions import Dimensions, whole
+from graphwright.ops.elementwise import by_elements
+from graphwright.ops.sizes import number
 from graphwright.transform.batch_rows import map_rows
 from graphwright.transform.batch_trace import FORWARDS, LABELS, RUNS_FUNCTIONS, BatchTrace, RestartPassError, Rule, place_of_batch
 
@@ -159,7 +160,6 @@ def _place(trace: BatchTrace, node: Node) -> None:
 
 
 def _forget(trace: BatchTrace, node: Node) -> None:
-    """Remove sizes that are only asserted."""
     shape, (before, after) = node.attrs.get("shape"), trace.length(node.inputs[0])
     if before != after:
         node.graph.set_attr(node, "num_elements", -1)
@@ -223,7 +223,6 @@ def _bounds(trace: BatchTrace, node: Node) -> Iterator[tuple[Node, int]]:
 
 
 def _meet(trace: BatchTrace, node: Node) -> None:
-    """Let all inputs of a `Merge` of TF1 have the same shape: those of branches, and those before a loop and after each round."""
     merges = [node] if node.op_type in MERGES else [n for n in node.outputs[0].consumers if n.op_type in MERGES]
     ways = [(n, k) for n in merges for k, v in enumerate(n.inputs) if not is_back_edge(v, n)]
     if node.op_type not in MERGES:

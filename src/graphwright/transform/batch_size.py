@@ -11,8 +11,8 @@ from graphwright.errors import ArgumentError, GraphError
 from graphwright.ir.attributes import ShapeAttribute
 from graphwright.ir.dtypes import Shape, agree, format_shape
 from graphwright.ir.edit.library import bodies
-from graphwright.ir.given import Written, edits_in_place
 from graphwright.ir.graph import Graph, Value
+from graphwright.ir.jobs import Written, edits_in_place
 from graphwright.ir.node import write_shape
 from graphwright.ir.rules import ShapeTracker
 from graphwright.ir.select import walk_forward
@@ -63,27 +63,26 @@ def change_batch_size(
         raise ArgumentError(f"the batch size {size} was given", argument="size", remedy="give a positive number, or None to free it")
     chosen, old = _chosen(graph, inputs, axis)
     changed = len(chosen)
-    with graph.restored_on_error():
-        with _without_rules(graph) as trackers:
-            if any(is_call(node, graph) for node in walk_forward(chosen)):
-                inline_calls(graph)
-            sized = [value for value in chosen if old not in (None, size) and (value.last_shape or ())[axis] == old]
-            trace = BatchTrace(graph, trackers, old or 1, means, RULES, note)
-            if sized:
-                larger = {value: _with_size(value.last_shape, axis, trace.old * RATIO) for value in sized}
-                trace.follow(larger, defaults=size is not None)
-                changed += write_size(trace, size, (sized[0], axis))
-            for node in walk_forward(chosen):
-                graph.set_attr(node, "_output_shapes", None)
-            for each in bodies(graph):
-                put_in_order(each)
-        is_checked = size is None and trace.after and not any(value.producer.inputs for value in chosen)  # a default has one size
-        for batch, known in ((old, trace.before), (trace.old * RATIO, trace.after)) if is_checked else ():
-            _set_size(graph, chosen, axis, batch)
-            for value in output_values(graph):
-                if value in known and not agree(value.shape, known[value]):
-                    raise GraphError(f"{described(value)} would be {format_shape(known[value])} in a model of batch size {batch}")
-        _set_size(graph, chosen, axis, size)
+    with _without_rules(graph) as trackers:
+        if any(is_call(node, graph) for node in walk_forward(chosen)):
+            inline_calls(graph)
+        sized = [value for value in chosen if old not in (None, size) and (value.last_shape or ())[axis] == old]
+        trace = BatchTrace(graph, trackers, old or 1, means, RULES, note)
+        if sized:
+            larger = {value: _with_size(value.last_shape, axis, trace.old * RATIO) for value in sized}
+            trace.follow(larger, defaults=size is not None)
+            changed += write_size(trace, size, (sized[0], axis))
+        for node in walk_forward(chosen):
+            graph.set_attr(node, "_output_shapes", None)
+        for each in bodies(graph):
+            put_in_order(each)
+    is_checked = size is None and trace.after and not any(value.producer.inputs for value in chosen)  # a default has one size
+    for batch, known in ((old, trace.before), (trace.old * RATIO, trace.after)) if is_checked else ():
+        _set_size(graph, chosen, axis, batch)
+        for value in output_values(graph):
+            if value in known and not agree(value.shape, known[value]):
+                raise GraphError(f"{described(value)} would be {format_shape(known[value])} in a model of batch size {batch}")
+    _set_size(graph, chosen, axis, size)
     return changed
 
 

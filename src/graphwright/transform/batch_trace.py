@@ -2,7 +2,7 @@
 
 The graph is looked at with two batches: its own, and one `RATIO` times as large. Each dimension either has the same size with both, or
 grows with the batch. Where a node cannot take the larger inputs, a size was written down for the batch; the dimensions that go together
-(`analyze/split_rules`) say which one. A constant that holds such a size is *baked*: it is noted, and follows the batch. A constant with a
+(`ops`) say which one. A constant that holds such a size is *baked*: it is noted, and follows the batch. A constant with a
 row for each example follows too, where all rows are equal or count the examples. What cannot follow is refused by name. The trace ends
 with a pass over the graph that changes nothing, which proves that all shapes fit together at the larger size.
 
@@ -19,9 +19,6 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from graphwright.analyze.flop_rules.rule import UnknownSizeError
-from graphwright.analyze.split_rules.rule import Dimensions
-from graphwright.analyze.split_rules.table import RULES, by_elements, matrix_product, rows
 from graphwright.errors import GraphError, first_line
 from graphwright.ir.constants import Array, add_constant, tensor_attribute
 from graphwright.ir.dtypes import DTYPES, DType, Shape, filled
@@ -44,6 +41,11 @@ from graphwright.ir.traits.rounds import is_list, keeps_length, reserves, unstac
 from graphwright.ir.traits.values import IDENTITIES, RESHAPES, index_behind, is_constant, origin
 from graphwright.ir.traits.variables import READS_OF_VARIABLES
 from graphwright.ir.walk import backward_reachable, topological_order
+from graphwright.ops.catalog import SPLITS
+from graphwright.ops.contraction import matrix_product
+from graphwright.ops.dimensions import Dimensions, rows
+from graphwright.ops.elementwise import by_elements
+from graphwright.ops.sizes import UnknownSizeError
 from graphwright.transform.constant_values import Constants, remove_unread
 from graphwright.transform.interface import output_values
 
@@ -53,7 +55,7 @@ INT = DTYPES["int32"]
 FORWARDS = FORWARDS_IN_TF1 | IDENTITIES
 GRADIENT_OF_FUNCTION = "SymbolicGradient"
 RUNS_FUNCTIONS = BRANCHES | LOOPS | CALL_TYPES | {GRADIENT_OF_FUNCTION}
-LABELS = {**RULES, "CropAndResize": rows("---- n- n - -> n---")}
+LABELS = {**SPLITS, "CropAndResize": rows("---- n- n - -> n---")}
 _PASSES = 40
 _CAN_COUNT = frozenset({"int32", "int64", "float32", "float64"})
 
@@ -66,12 +68,9 @@ class RestartPassError(Exception):
 
 @dataclass
 class Baked:
-    """A constant that holds sizes of the batch.
+    """A constant that holds sizes of the batch, read by `reader` at its input `index`; `old` are its numbers in the original graph.
 
-    Attributes:
-        old: its numbers in the original graph.
-        reader: the node that reads it, at its input `index`.
-        powers: element -> the power of the batch that it is proportional to.
+    `powers` maps an element to the power of the batch that it is proportional to.
     """
 
     old: Array
@@ -91,23 +90,20 @@ class Baked:
 
 
 class BatchTrace:
-    """A graph and the bodies of its functions, with two batch sizes.
+    """A graph and the bodies of its functions, with two batch sizes, `old` and `RATIO` times as many.
 
     Args:
         trackers: what infers the shapes of each graph.
-        old: the batch size of the graph.
         means: whether numbers that divide a sum over the batch follow it; None where that has to be proved.
-        rules: what to do for nodes of some op types before their shapes are computed.
-        note: notes facts about each node afterwards.
+        rules: what to do for nodes of some op types before their shapes are computed; `note` notes facts about each node afterwards.
 
     Attributes:
         before, after: the shapes with the old batch and with the larger one; of a list, the shape of its elements.
         lengths: list -> its length before and after.
-        dependent: the values that depend on the batch.
+        dependent: the values that depend on the batch; `counting`, those that number the examples.
         baked: the constants that follow the batch.
         labels: which dimensions of a node go together.
-        callers: body of a function -> the node that runs it, and which of its inputs is the first argument.
-        counting: values that number the examples.
+        callers: body of a function -> the node that runs it, and the index of its input that is the first argument.
         digits: (value, axis) -> for each batch in this dimension, how many of its elements stand before the batch.
         terms: sum over the batch -> the sizes that were summed, and how many of them are batches; so too for a value that was repeated for
             the batch (the last item), as in the gradient of a mean.
@@ -140,14 +136,9 @@ class BatchTrace:
         self._constants = Constants(lambda node: node in self.baked or (node.op_type in SCALES and node.outputs[0].last_shape != ()))
 
     def follow(self, larger: Mapping[Value, Shape], *, defaults: bool) -> None:
-        """Let everything that was written down for the batch follow it.
+        """Let everything that was written down for the batch follow it, or raise `GraphError` where it is not known how.
 
-        Args:
-            larger: inputs -> their shapes with the larger batch.
-            defaults: whether the default values of inputs follow too.
-
-        Raises:
-            GraphError: it is not known how a node would follow the batch.
+        `larger` maps inputs to their shapes with the larger batch; `defaults` tells whether the default values of inputs follow too.
         """
         self._begin(self.graph)
         for node in self.graph.nodes:
@@ -240,7 +231,6 @@ class BatchTrace:
     # Shapes
 
     def size(self, value: Value, axis: int) -> int | None:
-        """Return the size of a dimension with the old batch."""
         shape = self.before.get(value) or ()
         return shape[axis] if axis < len(shape) else None
 
@@ -256,7 +246,6 @@ class BatchTrace:
         return [axis for axis in range(len(self.before.get(value) or ())) if self.power(value, axis)]
 
     def length(self, value: Value) -> tuple[int | None, int | None]:
-        """Return the length of a list before and after."""
         return self.lengths.get(value, (None, None))
 
     def _write(self, values: Iterable[Value], shapes: Mapping[Value, Shape]) -> None:
@@ -379,7 +368,6 @@ class BatchTrace:
     # Growth
 
     def _agree(self, node: Node, labels: Dimensions) -> None:
-        """Let dimensions that go together grow together, and the constants that hold their sizes."""
         places = [(label, k, axis) for k, each in enumerate(labels.inputs) for axis, label in enumerate(each) if label is not None]
         powers = {label: power for label, k, axis in places if (power := self.power(node.inputs[k], axis))}
         repeats = LABELS.get(node.op_type) in (by_elements, matrix_product)
@@ -393,7 +381,6 @@ class BatchTrace:
             self.scale(node, k, element, powers[labels.sizes[k][element]])
 
     def _may_count_one(self, value: Value) -> bool:
-        """Whether a value may be the number of the only example, be computed from it, or be drawn for it."""
         shape = self.before[value] or ()
         array = self._constants(value)
         if math.prod(d or 0 for d in shape) == 1 or (array is not None and _share(array) > 1):

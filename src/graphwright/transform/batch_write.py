@@ -50,8 +50,6 @@ def write_size(trace: BatchTrace, size: int | None, source: tuple[Value, int]) -
 
 
 class _BatchSize:
-    """The batch size as each graph computes it, in each loop of TF1 and outside of loops."""
-
     def __init__(self, trace: BatchTrace, source: tuple[Value, int]) -> None:
         self._trace, self._source = trace, source
         self._values: dict[tuple[Graph, _Frame], Value] = {}
@@ -109,7 +107,6 @@ def _beside(value: Value, name: str, number: Any, dtype: DType) -> Value:
 
 
 def _computed(baked: Baked, batch: Value, old: int, dtype: DType) -> Value:
-    """Return the numbers of a constant, computed from the batch size."""
     graph, name, items = batch.producer.graph, f"{baked.reader.name}/batch", list[Value]()
     for element, number in enumerate(baked.old.reshape(-1)):
         power = baked.powers.get(element, 0)

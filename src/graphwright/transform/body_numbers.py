@@ -23,30 +23,16 @@ def require(holds: bool, otherwise: str) -> None:
 
 
 class BodyNumbers:
-    """Gives values their numbers.
-
-    >>> from graphwright.ir.text import from_text
-    >>> g = from_text('''graph "g"
-    ... inputs %x:0, %y:0
-    ... outputs %a:0, %b:0
-    ... %x = _Arg() : float32[2,2]
-    ... %y = _Arg() : float32[2,2]
-    ... %a = MatMul(%x:0, %y:0) {transpose_a = false, transpose_b = true} : float32[2,2]
-    ... %b = MatMul(%x:0, %y:0) {transpose_a = false, transpose_b = false} : float32[2,2]''')
-    >>> numbers = BodyNumbers()
-    >>> a, b = numbers.of(g, [("value", 0), ("value", 1)], g.outputs)
-    >>> a == b, [a] == numbers.of(g, [("value", 0), ("value", 1)], [g.value("a")])
-    (False, True)
-    """
+    """Gives values their numbers."""
 
     def __init__(self) -> None:
         self._known: dict[object, int] = {}
 
     def of(
-        self, body: Graph, arguments: Sequence[Class], wanted: Sequence[Value], given: Mapping[Value, Class] | None = None
+        self, body: Graph, arguments: Sequence[Class], wanted: Sequence[Value], classes: Mapping[Value, Class] | None = None
     ) -> list[tuple[int, int]]:
-        """Return numbers of values of a function, given the classes of its arguments and of other values."""
-        known = {value: (self._of_class(item), 0) for value, item in (given or {}).items()}
+        """Return numbers of values of a function, classes the classes of its arguments and of other values."""
+        known = {value: (self._of_class(item), 0) for value, item in (classes or {}).items()}
         numbers: dict[Value, tuple[int, int]] = {
             value: (self._of_class(item), 0) for value, item in zip(body.inputs, arguments, strict=True)
         }

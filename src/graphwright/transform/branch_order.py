@@ -14,15 +14,6 @@ def order_branches(graph: Graph) -> int:
     """Let nodes that wait for a branch wait for its results, and its predicate for what the branch waits for.
 
     Returns how many branches changed. Call it when the order is fixed.
-
-    >>> from graphwright.ir.graph import DTYPES
-    >>> boolean, f32 = DTYPES["bool"], (DTYPES["float32"], (2,))
-    >>> g = Graph()
-    >>> p = g.add_node("Placeholder", "p", output_types=[(boolean, ())])
-    >>> branch = g.add_node("If", "branch", inputs=p.outputs, control_inputs=[p], output_types=[f32])
-    >>> after = g.add_node("NoOp", "after", control_inputs=[branch])
-    >>> order_branches(g), branch, after.control_inputs
-    (1, <Node branch = If(branch/ordered:0)>, (<Node branch/done = Identity(branch:0)>,))
     """
     changed = 0
     for node in graph.nodes:

@@ -39,24 +39,7 @@ _BY_NAME = (b"_noinline", b"implements", b"_XlaMustCompile", b"ward_function_nam
 def merge_equal(graph: Graph, purity: Purity, *, kept: Container[Node] = ()) -> dict[str, int]:
     """Merge nodes of a graph, but not of its functions; returns the counts of "constants", "reads of variables" and others ("merged").
 
-    Args:
-        purity: which nodes have no effects.
-        kept: nodes that stay, such as those that are fetched by name; others may be merged into them.
-
-    Raises:
-        GraphError: the graph has a cycle.
-
-    >>> from graphwright.ir.text import from_text
-    >>> g = from_text('''graph "g"
-    ... inputs %x:0, %y:0
-    ... outputs %z:0
-    ... %x = Placeholder() {dtype = float32} : float32[2]
-    ... %y = Placeholder() {dtype = float32} : float32[2]
-    ... %a = AddV2(%x:0, %y:0) {T = float32} : float32[2]
-    ... %b = AddV2(%y:0, %x:0) {T = float32} : float32[2]
-    ... %z = Mul(%a:0, %b:0) {T = float32} : float32[2]''')
-    >>> merge_equal(g, Purity(g, {})), g["z"]
-    ({'merged': 1}, <Node z = Mul(a:0, a:0)>)
+    Nodes in `kept` stay, such as those that are fetched by name; others may be merged into them. Raises `GraphError` for a cycle.
     """
     order = order_of(graph)
     reads, functions = _Reads(graph, order, purity), _Functions(graph, purity)

@@ -23,12 +23,6 @@ class Constants:
 
     Args:
         but: nodes that do not count as constant.
-
-    >>> from graphwright.ir.constants import add_constant
-    >>> g = Graph()
-    >>> four = add_constant(g, "four", np.array([4.0], np.float32))
-    >>> Constants()(g.add_node("Rsqrt", "root", inputs=[four], output_types=[(four.dtype, (1,))]).outputs[0])
-    array([0.5])
     """
 
     def __init__(self, but: Callable[[Node], bool] = lambda _: False) -> None:
@@ -71,7 +65,6 @@ class Constants:
 
 
 def _inputs_first(value: Value, known: dict[Value, Any]) -> Iterable[Value]:
-    """Yield the unknown values that a value depends on, and itself, in topological order."""
     stack = [value]
     while stack:
         top = stack[-1]

@@ -14,8 +14,8 @@ from graphwright.ir.dtypes import DTYPES
 from graphwright.ir.edit.insert import add_op
 from graphwright.ir.edit.library import bodies
 from graphwright.ir.edit.reroute import replace_node, set_control_inputs
-from graphwright.ir.given import Written, edits_in_place, values_beside
 from graphwright.ir.graph import Graph, Node
+from graphwright.ir.jobs import Written, edits_in_place, values_beside
 from graphwright.ir.traits.values import is_constant
 from graphwright.transform.freeze_variables import freeze_variables
 from graphwright.transform.interface import put_in_order
@@ -45,9 +45,6 @@ def convert_weights(
         where: which constants to convert.
         functions: whether to change bodies of functions too.
 
-    Raises:
-        ArgumentError: the dtype is none of these.
-
     >>> g = Graph()
     >>> w = add_constant(g, "w", np.ones((8, 8), np.float32))
     >>> g.outputs = g.add_node("Neg", "y", inputs=[w], output_types=[(w.dtype, w.shape)]).outputs
@@ -56,10 +53,9 @@ def convert_weights(
     """
     if dtype not in _SMALL:
         raise ArgumentError(f"weights cannot be stored as {dtype!r}", argument="dtype", remedy=f"one of {', '.join(_SMALL)}")
-    with graph.restored_on_error():
-        if values := values_beside(graph):
-            freeze_variables(graph, values)
-        return sum(_convert(body, dtype, smallest, where) for body in (bodies(graph) if functions else (graph,)))
+    if values := values_beside(graph):
+        freeze_variables(graph, values)
+    return sum(_convert(body, dtype, smallest, where) for body in (bodies(graph) if functions else (graph,)))
 
 
 def _convert(graph: Graph, dtype: str, smallest: int, where: Callable[[Node], bool] | None) -> int:

@@ -9,8 +9,8 @@ from typing import Any, Unpack, cast
 from graphwright.errors import ArgumentError
 from graphwright.ir.edit.clone import copy_graph
 from graphwright.ir.edit.insert import add_placeholder
-from graphwright.ir.given import Written, as_graph, makes_graph
 from graphwright.ir.graph import Graph, Value
+from graphwright.ir.jobs import Written, as_graph, makes_graph
 from graphwright.ir.signature import Signature
 from graphwright.ir.traits.values import INPUTS, MAY_BE_FED
 from graphwright.ir.walk import reached

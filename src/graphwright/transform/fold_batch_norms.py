@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Unpack
 
 from graphwright.ir.edit.library import reached_functions
-from graphwright.ir.given import Written, edits_in_place, values_beside
 from graphwright.ir.graph import Graph, Node
+from graphwright.ir.jobs import Written, edits_in_place, values_beside
 from graphwright.ir.traits.arithmetic import ADDITIONS, ADDS_BIAS
 from graphwright.ir.traits.control_flow import is_call
 from graphwright.ir.traits.values import is_identity
@@ -33,8 +33,7 @@ class FoldedChain:
 
     Attributes:
         name: the last node of the chain; if an offset is left, the name of a `BiasAdd` now.
-        into: the present name of the convolution or matrix product.
-        place: whether the chain was `behind` or `before` it.
+        into: the present name of the convolution or matrix product, and `place`, whether the chain was `behind` or `before` it.
         function: the function whose body it is in; empty for the graph itself.
     """
 
@@ -49,8 +48,7 @@ class LeftNorm:
     """A batch norm that was not folded.
 
     Attributes:
-        name: the node; for an unfused batch norm, the node that multiplies.
-        op_type: its type.
+        name: the node of type `op_type`; for an unfused batch norm, the node that multiplies.
         reason: why it could not be folded into the nodes before or behind it.
         function: the function whose body it is in; empty for the graph itself.
     """
@@ -120,7 +118,7 @@ def fold_batch_norms(graph: Graph, **written: Unpack[Written]) -> BatchNormRepor
 
 
 class _NothingFoldedError(Exception):
-    """Nothing was folded, so the graph is to keep its variables and calls."""
+    pass
 
 
 def _folded(graph: Graph) -> BatchNormReport:

@@ -38,15 +38,6 @@ def fold_constants(graph: Graph, purity: Purity, evaluate: Evaluate, *, floats: 
         evaluate: computes the values with TensorFlow's kernels.
         floats: whether to fold floats too, not only integers (shapes and axes).
         kept: nodes that stay, such as those that are fetched by name.
-
-    >>> int32 = DTYPES["int32"]
-    >>> g = Graph()
-    >>> a = add_constant(g, "a", np.array(2, np.int32))
-    >>> g.outputs = [g.add_node("Mul", "b", inputs=[a, a], output_types=[(int32, ())]).outputs[0]]
-    >>> fold_constants(g, Purity(g, {"Mul": False}), lambda values: [np.array(4, np.int32) for _ in values])
-    1
-    >>> g.outputs[0].producer
-    <Node b/folded = Const()>
     """
     constant: set[Node] = set()
     for node in graph.nodes:
@@ -108,14 +99,6 @@ def replace_by_constants(graph: Graph, arrays: Mapping[Node, Sequence[np.ndarray
 
 
 def fold_shapes(graph: Graph) -> int:
-    """Replace queries of static shapes (Shape, ShapeN, Size, Rank, VariableShape) by constants; returns how many nodes.
-
-    >>> g = Graph()
-    >>> x = g.add_node("Placeholder", "x", output_types=[(DTYPES["float32"], (2, 3))]).outputs[0]
-    >>> s = g.add_node("Shape", "s", inputs=[x], attrs={"out_type": DTYPES["int32"]}, output_types=[(DTYPES["int32"], (2,))])
-    >>> g.outputs = [s.outputs[0]]
-    >>> fold_shapes(g), g.outputs[0].producer.op_type, len(x.uses)
-    (1, 'Const', 0)
-    """
+    """Replace queries of static shapes (Shape, ShapeN, Size, Rank, VariableShape) by constants; returns how many nodes."""
     arrays = {node: array for node in graph.nodes if (array := shape_query_results(node)) is not None}
     return replace_by_constants(graph, arrays)

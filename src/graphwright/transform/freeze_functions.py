@@ -100,7 +100,6 @@ _READS: Mapping[str, Callable[[Node, Value], Value]] = {
 
 
 def _bound(library: dict[str, Function], name: str, positions: Mapping[int, DType], *, is_loop_body: bool) -> str:
-    """Add a copy of a function with these arguments as tensors to the library; returns its name."""
     if name not in library:
         raise GraphError(f"function {name!r} is not in the library")
     old = library[name]
@@ -131,11 +130,8 @@ def _bind(body: Graph, position: int, dtype: DType, *, is_loop_body: bool) -> No
 def read_instead(graph: Graph, old: Value, new: Value, needed: set[Node] | None = None) -> set[Value]:
     """Let nodes that read a variable with a handle read a tensor instead; returns the outputs that are the handle.
 
-    Args:
-        needed: the nodes that change, all by default; their replacements are added.
-
-    Raises:
-        UnsupportedError: something changes the variable, or passes it to an op that needs a variable.
+    `needed` are the nodes that change, all by default; their replacements are added. Raises `UnsupportedError` where something changes the
+    variable, or passes it to an op that needs a variable.
     """
     returned = {old} if old in graph.outputs else set[Value]()
     positions: dict[Node, list[int]] = {}

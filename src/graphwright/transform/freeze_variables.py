@@ -12,8 +12,8 @@ from graphwright.ir.attributes import ShapeAttribute
 from graphwright.ir.constants import Array, add_constant
 from graphwright.ir.dtypes import DTYPES, DType
 from graphwright.ir.edit.reroute import reroute_control
-from graphwright.ir.given import Written, edits_in_place, values_beside
 from graphwright.ir.graph import Graph, Node, Value
+from graphwright.ir.jobs import Written, edits_in_place, values_beside
 from graphwright.ir.traits.values import MAY_BE_FED, only_orders
 from graphwright.ir.traits.variables import READS_OF_VALUES, READS_OF_VARIABLES, SAVES, VARIABLES, is_read, shared_name, written_references
 from graphwright.ir.walk import backward_reachable, fetched_values
@@ -49,44 +49,43 @@ def freeze_variables(graph: Graph, values: Mapping[str, Any] | None = None, *, p
     >>> freeze_variables(g, {"v": np.ones(2, np.float32)}), g.nodes
     (1, (<Node v = Const()>, <Node y = Relu(v:0)>))
     """
-    with graph.restored_on_error():
-        inline_calls(graph)
-        states_outputs = bool(fetched_values(graph) or graph.control_outputs)
-        if not states_outputs:
-            graph.outputs = _ends(graph)
-        seeds = [v.producer for v in output_values(graph)] + list(graph.control_outputs)
-        needed = backward_reachable(seeds)
-        values = values_beside(graph) if values is None else values
-        table = {name.removesuffix(":0"): value for name, value in values.items()}
-        frozen: list[tuple[Value, Array]] = []
-        missing: list[str] = []
-        for node in graph.nodes:
-            value = _variable_of(graph, node, table) if node in needed else None
-            if value is None:
-                continue
-            content = next((table[name] for name in _names(graph, value) if name in table), None)
-            if content is None:
-                missing.append(_names(graph, value)[0])
-                continue
-            frozen.append((value, _array(graph, value, content)))
-        if missing and not partial:
-            raise ArgumentError(
-                f"{len(missing)} variable{'s have' if len(missing) > 1 else ' has'} no value: {', '.join(missing[:5])}",
-                argument="values",
-                remedy="give a value for each, or freeze only some with partial=True",
-            )
-        drop_collections(graph, keep_variables=bool(missing))
-        forget_items(graph, [value.producer for value, _ in frozen])
-        remove_unneeded(graph)  # gradients read variables behind loops
-        for value, array in frozen:
-            _freeze(graph, value, array, needed)
-        remove_unneeded(graph)
-        if not missing:
-            leave_one_copy(graph)
-        put_in_order(graph)
-        if not states_outputs:
-            graph.outputs = ()
-        return len(frozen)
+    inline_calls(graph)
+    states_outputs = bool(fetched_values(graph) or graph.control_outputs)
+    if not states_outputs:
+        graph.outputs = _ends(graph)
+    seeds = [v.producer for v in output_values(graph)] + list(graph.control_outputs)
+    needed = backward_reachable(seeds)
+    values = values_beside(graph) if values is None else values
+    table = {name.removesuffix(":0"): value for name, value in values.items()}
+    frozen: list[tuple[Value, Array]] = []
+    missing: list[str] = []
+    for node in graph.nodes:
+        value = _variable_of(graph, node, table) if node in needed else None
+        if value is None:
+            continue
+        content = next((table[name] for name in _names(graph, value) if name in table), None)
+        if content is None:
+            missing.append(_names(graph, value)[0])
+            continue
+        frozen.append((value, _array(graph, value, content)))
+    if missing and not partial:
+        raise ArgumentError(
+            f"{len(missing)} variable{'s have' if len(missing) > 1 else ' has'} no value: {', '.join(missing[:5])}",
+            argument="values",
+            remedy="give a value for each, or freeze only some with partial=True",
+        )
+    drop_collections(graph, keep_variables=bool(missing))
+    forget_items(graph, [value.producer for value, _ in frozen])
+    remove_unneeded(graph)  # gradients read variables behind loops
+    for value, array in frozen:
+        _freeze(graph, value, array, needed)
+    remove_unneeded(graph)
+    if not missing:
+        leave_one_copy(graph)
+    put_in_order(graph)
+    if not states_outputs:
+        graph.outputs = ()
+    return len(frozen)
 
 
 def _ends(graph: Graph) -> list[Value]:

@@ -19,30 +19,12 @@ def inline_calls(graph: Graph, purity: Purity | None = None, *, strict: bool = T
     """Inline all calls, nested ones too; returns how many. Signatures, collections and the names of other nodes stay.
 
     A TF2 export is a signature that calls a function that calls the model; jobs on the model's nodes need the inlined graph. Calls in a
-    collection stay, such as the one that restores variables. While, If and Case stay nodes with functions.
-
-    Args:
-        purity: which nodes have no effects; by default, every node of a body has effects.
-        strict: as for `ir.edit.inline`.
-        compiled: whether to inline calls that XLA compiles too.
+    collection stay, such as the one that restores variables. While, If and Case stay nodes with functions. `purity` and `strict` are
+    arguments of `ir.edit.inline`; `compiled` tells whether to inline calls that XLA compiles too.
 
     Raises:
         GraphError: a called function is not in the library.
         UnsupportedError: a function calls itself, or the functions are nested too deep (`graphwright.ir.nesting`).
-
-    >>> from graphwright.ir.text import from_text
-    >>> g = from_text('''
-    ... graph "main"
-    ... %x = Placeholder() : float32[2]
-    ... %call = PartitionedCall(%x:0) {f = @f} : float32[2]
-    ... function "f"
-    ... inputs %a:0
-    ... outputs %r:0
-    ... %a = _Arg() : float32[2]
-    ... %r = Relu(%a:0) : float32[2]
-    ... ''')
-    >>> [node.name for node in inline_functions(g)], inline_calls(g), [node.name for node in g]
-    (['x', 'call/r'], 1, ['x', 'call/r'])
     """
     check_nesting(graph)
     purity = purity or Purity(graph, {})

@@ -8,21 +8,14 @@ from contextlib import suppress
 from typing import Literal
 
 from graphwright.errors import ArgumentError, GraphError
-from graphwright.ir.dtypes import Shape, format_shape
+from graphwright.ir.dtypes import Shape, agree, format_shape
 from graphwright.ir.graph import Graph, Value
 from graphwright.ir.traits.values import MAY_BE_FED, is_constant
 from graphwright.ir.walk import fed_values, fetched_values, topological_order
 
 
 def input_values(graph: Graph) -> tuple[Value, ...]:
-    """Return the inputs of the graph and of its signatures; where it states none, its placeholders.
-
-    >>> from graphwright.ir.graph import DTYPES
-    >>> g = Graph()
-    >>> _ = g.add_node("Placeholder", "x", output_types=[(DTYPES["float32"], (2,))])
-    >>> input_values(g)
-    (<Value x:0 float32[2]>,)
-    """
+    """Return the inputs of the graph and of its signatures; where it states none, its placeholders."""
     return fed_values(graph) or tuple(v for node in graph.nodes if node.op_type in MAY_BE_FED for v in node.outputs)
 
 
@@ -43,10 +36,7 @@ def output_values(graph: Graph) -> tuple[Value, ...]:
 
 
 def find_end(graph: Graph, name: str, *, is_input: bool, signature: str | None = None) -> Value:
-    """Return the input or output with this name.
-
-    Args:
-        signature: the signature whose keys are meant; all by default.
+    """Return the input or output with this name, of one signature or of all.
 
     Raises:
         ArgumentError: the name is unknown, or several signatures have different values for it.
@@ -140,13 +130,17 @@ def put_in_order(graph: Graph) -> None:
 
 
 def described(value: Value) -> str:
-    """Return a value as messages show it.
-
-    >>> from graphwright.ir.graph import DTYPES
-    >>> described(Graph().add_node("Placeholder", "x", output_types=[(DTYPES["float32"], (None, 4))]).outputs[0])
-    'x:0 float32[?,4]'
-    """
+    """Return a value as messages show it."""
     return f"{value.name} {value.dtype}{format_shape(value.shape)}"
+
+
+def check_fits(source: Value, reader: Value, *, where: str = "", argument: str = "", item: str = "") -> None:
+    """Raise an `ArgumentError` where a value cannot be read in the place of another one."""
+    differ = "dtypes" if source.dtype != reader.dtype else "" if agree(source.shape, reader.shape) else "shapes"
+    if differ:
+        remedy = "add a Cast to the graph that is merged or grafted" if differ == "dtypes" else ""
+        what = f"{described(reader)} cannot read {described(source)}: the {differ} differ"
+        raise ArgumentError(what, where=where, remedy=remedy, argument=argument, item=item)
 
 
 def says_less(first: Shape, second: Shape) -> bool:

@@ -77,7 +77,6 @@ def _wait(graph: Graph, nodes: Sequence[Node], waits: Sequence[Node]) -> None:
 
 
 def _hide_partners(graph: Graph, nodes: Sequence[Node]) -> None:
-    """Keep the oneDNN pass from merging a node of a step with one outside."""
     hidden: dict[Value, Node] = {}
     for node in nodes:
         index, partners = merge_partners(node)
@@ -146,23 +145,23 @@ def _is_in(number: int, known: _Known) -> bool:
     return number < known.all_before or (number >= known.first and bool(known.bits >> (number - known.first) & 1))
 
 
-def _union(found: Iterable[_Known]) -> _Known:
-    found = tuple(found)
-    before = max((one.all_before for one in found), default=0)
-    last = max((one.first + one.bits.bit_length() for one in found), default=0)
-    first = max(before, min((one.first for one in found if one.bits), default=0), last - _REMEMBERED)
+def _union(sets: Iterable[_Known]) -> _Known:
+    sets = tuple(sets)
+    before = max((one.all_before for one in sets), default=0)
+    last = max((one.first + one.bits.bit_length() for one in sets), default=0)
+    first = max(before, min((one.first for one in sets if one.bits), default=0), last - _REMEMBERED)
     bits = 0
-    for one in found:
+    for one in sets:
         bits |= one.bits << (one.first - first) if one.first >= first else one.bits >> (first - one.first)
     run = (~bits & (bits + 1)).bit_length() - 1 if first == before else 0
     return _Known(before + run, first + run, bits >> run)
 
 
-def _intersection(found: Sequence[_Known]) -> _Known:
-    before = min(one.all_before for one in found)
-    first = max(before, min(one.first for one in found))
+def _intersection(sets: Sequence[_Known]) -> _Known:
+    before = min(one.all_before for one in sets)
+    first = max(before, min(one.first for one in sets))
     bits = -1
-    for one in found:
+    for one in sets:
         here = one.bits << (one.first - first) if one.first >= first else one.bits >> (first - one.first)
         bits &= here | (1 << max(one.all_before - first, 0)) - 1
     return _Known(before, first, bits)

@@ -87,7 +87,6 @@ def _constant_arguments(node: Node) -> Sequence[Scalar | None]:
 
 
 def _with_constants(function: Function, numbers: Sequence[Scalar | None]) -> Graph:
-    """Add a copy of a function that reads constants in place of arguments; returns its body."""
     body = copy_function(function, unique_function_name(function.body, f"{function.name}_decided"), function.body, {}).graph
     for argument, number in zip(body.inputs, numbers, strict=False):
         if number is not None:
@@ -103,26 +102,7 @@ def _known(value: Value) -> Scalar | None:
 def take_known_branches(graph: Graph, purity: Purity, *, kept: Container[Node] = ()) -> int:
     """Replace branches and loops that constants decide, and inline the functions that are taken; returns how many.
 
-    Args:
-        purity: which nodes have no effects, for `ir.edit.inline`.
-        kept: nodes that stay, such as those that are fetched by name.
-
-    >>> from graphwright.ir.text import from_text
-    >>> g = from_text('''graph "g"
-    ... inputs %x:0
-    ... outputs %y:0
-    ... %x = Placeholder() : float32[2]
-    ... %p = Const() {dtype = bool, value = tensor bool[] [true]} : bool[]
-    ... %if = StatelessIf(%p:0, %x:0) {then_branch = @relu, else_branch = @relu, Tin = [float32], Tout = [float32]} : float32[2]
-    ... %y = Neg(%if:0) {T = float32} : float32[2]
-    ... function "relu"
-    ... inputs %a:0
-    ... outputs %r:0
-    ... %a = _Arg() : float32[2]
-    ... %r = Relu(%a:0) {T = float32} : float32[2]
-    ... ''')
-    >>> take_known_branches(g, Purity(g, {})), g["y"]
-    (1, <Node y = Neg(if/r:0)>)
+    Nodes in `kept` stay, such as those that are fetched by name.
     """
     taken = _take_known_switches(graph, kept)
     for node in graph.nodes:

@@ -3,10 +3,8 @@
 TensorFlow lowers a loop to Switch and Exit nodes. When its condition turns false, results leave by the Exits at once, while the body is
 traversed once more, as *dead* nodes; until then the loop holds its arguments. With two threads or more, readers may start meanwhile.
 
-A thread processes dead and cheap nodes first in, first out. So a row of `NoOp`s after the Exits, longer than the longest path through the
-body, ends after the body.
-
-Source: common_runtime/executor.cc, TensorFlow 2.21 (`ExecutorState::ScheduleReady`), lower_while_op.cc.
+A thread processes dead and cheap nodes first in, first out, so a row of `NoOp`s after the Exits that is longer than the longest path
+through the body ends after the body (executor.cc, `ExecutorState::ScheduleReady`, and lower_while_op.cc in TensorFlow 2.21).
 """
 
 from graphwright.ir.edit.insert import insert_after
@@ -23,15 +21,6 @@ def wait_for_loop_ends(graph: Graph) -> int:
     """Put a row of `NoOp`s between each loop and its readers, also inside functions; return how many loops changed.
 
     Call it when the order is fixed.
-
-    >>> from graphwright.ir.graph import DTYPES
-    >>> f32 = (DTYPES["float32"], (2,))
-    >>> g = Graph()
-    >>> x = g.add_node("Placeholder", "x", output_types=[f32])
-    >>> loop = g.add_node("While", "loop", inputs=x.outputs, output_types=[f32])
-    >>> after = g.add_node("Exp", "after", inputs=loop.outputs, output_types=[f32])
-    >>> wait_for_loop_ends(g), after.inputs[0].producer.name, after.inputs[0].producer.control_inputs[0].op_type
-    (1, 'loop/over', 'NoOp')
     """
     rows = _Rows(graph)
     rows.insert(graph)

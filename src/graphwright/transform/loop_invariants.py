@@ -15,20 +15,6 @@ def forward_loop_invariants(graph: Graph, purity: Purity) -> int:
     """Let the readers of unchanged loop outputs read the loop's inputs; return how many outputs lost all readers.
 
     Readers of a variable that passes through a loop with effects still run after that loop.
-
-    >>> from graphwright.ir.attributes import FunctionReference
-    >>> from graphwright.ir.graph import DTYPES, Function
-    >>> f32 = (DTYPES["float32"], (2,))
-    >>> body = Graph("body")
-    >>> args = [body.add_node("_Arg", name, output_types=[f32]).outputs[0] for name in "ab"]
-    >>> body.inputs = args
-    >>> body.outputs = [args[0], body.add_node("Relu", "r", inputs=[args[1]], output_types=[f32]).outputs[0]]
-    >>> g = Graph("main", functions={"body": Function("body", body)})
-    >>> x, y = (g.add_node("Placeholder", name, output_types=[f32]).outputs[0] for name in "xy")
-    >>> loop = g.add_node("StatelessWhile", "loop", inputs=[x, y], attrs={"body": FunctionReference("body")}, output_types=[f32, f32])
-    >>> reader = g.add_node("Add", "reader", inputs=loop.outputs, output_types=[f32])
-    >>> forward_loop_invariants(g, Purity(g, {"Relu": False})), reader
-    (1, <Node reader = Add(x:0, loop:1)>)
     """
     forwarded = 0
     for node in graph.nodes:

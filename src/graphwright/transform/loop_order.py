@@ -10,13 +10,7 @@ from graphwright.ir.traits.control_flow import LOOPS
 
 
 def run_iterations_in_order(graph: Graph) -> int:
-    """Set `parallel_iterations` of all loops to 1, also inside functions; return how many changed.
-
-    >>> graph = Graph()
-    >>> loop = graph.add_node("While", "loop", attrs={"parallel_iterations": 10})
-    >>> run_iterations_in_order(graph), loop.attrs["parallel_iterations"]
-    (1, 1)
-    """
+    """Set `parallel_iterations` of all loops to 1, also inside functions; return how many changed."""
     changed = 0
     for body in bodies(graph):
         for node in body.nodes:

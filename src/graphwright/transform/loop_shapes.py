@@ -53,18 +53,6 @@ def bind_loop_shapes(graph: Graph, relaxed: AbstractSet[Dimension] = frozenset()
     """Write the known dimensions of loop inputs into the loops' output shapes; return how many shapes changed.
 
     Shapes of readers must be inferred again.
-
-    >>> from graphwright.ir.attributes import FunctionReference
-    >>> from graphwright.ir.graph import DTYPES, Function
-    >>> f32 = DTYPES["float32"]
-    >>> body = Graph("body")
-    >>> body.inputs = body.outputs = [body.add_node("_Arg", "a", output_types=[(f32, (None, 4))]).outputs[0]]
-    >>> g = Graph("main", functions={"body": Function("body", body)})
-    >>> x = g.add_node("Placeholder", "x", output_types=[(f32, (8, 4))]).outputs[0]
-    >>> attrs = {"body": FunctionReference("body"), "output_shapes": (ShapeAttribute((None, 4)),)}
-    >>> loop = g.add_node("While", "loop", inputs=[x], attrs=attrs, output_types=[(f32, (None, 4))])
-    >>> bind_loop_shapes(g), loop.outputs[0].shape
-    (1, (8, 4))
     """
     changed = 0
     for node in graph.nodes:
@@ -157,9 +145,8 @@ def _keeps_shapes(loop: Node, body: Graph) -> bool:
     return True
 
 
-def _pops_one_shape(argument: Value, given: Value) -> bool:
-    """Whether a loop filled the list with one element of the popped shape per iteration."""
-    forward, pushed = given.producer, pushed_value(given)
+def _pops_one_shape(argument: Value, filled: Value) -> bool:
+    forward, pushed = filled.producer, pushed_value(filled)
     function = function_at(forward, "body", forward.graph) if pushed is not None else None
     if pushed is None or pushed.nbytes is None or function is None:
         return False

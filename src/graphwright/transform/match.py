@@ -67,10 +67,7 @@ class Captured:
 class Match(Mapping[str, Captured]):
     """A place where a pattern fits: captured values by the names of the pattern's inputs, also as attributes (`match.x.shape`).
 
-    Attributes:
-        pattern: the pattern.
-        node_of: the node of the graph for each node of the pattern, constants included.
-        value_of: the value of the graph for each value of the pattern.
+    `node_of` and `value_of` map the nodes (constants included) and values of the pattern to those of the graph.
     """
 
     def __init__(self, pattern: Pattern, nodes: Mapping[Node, Node], values: Mapping[Value, Value]) -> None:
@@ -109,8 +106,6 @@ class Match(Mapping[str, Captured]):
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """A partial match: by node and value of the pattern, the node and value of the graph."""
-
     nodes: dict[Node, Node]
     values: dict[Value, Value]
 
@@ -126,22 +121,6 @@ class Pattern:
 
     Raises:
         GraphError: it has no output, returns an input or a constant, calls functions, or is not connected.
-
-    >>> from graphwright.ir.text import from_text
-    >>> shape = "{T = float32} : float32[*]"
-    >>> pattern = Pattern(from_text(f'''graph "p"
-    ... inputs %x:0, %y:0
-    ... outputs %sum:0
-    ... %x = Placeholder() {{dtype = float32}} : float32[*]
-    ... %y = Placeholder() {{dtype = float32}} : float32[*]
-    ... %minus = Neg(%y:0) {shape}
-    ... %sum = AddV2(%x:0, %minus:0) {shape}'''))
-    >>> g = from_text(f'''graph "g"
-    ... %a = Placeholder() {{dtype = float32}} : float32[2]
-    ... %b = Neg(%a:0) {shape}
-    ... %c = AddV2(%b:0, %a:0) {shape}''')
-    >>> [{name: captured.value.name for name, captured in match.items()} for match in pattern.matches_at(g["c"])]
-    [{'x': 'a:0', 'y': 'a:0'}]
     """
 
     def __init__(self, graph: Graph, names: tuple[str, ...] = (), defaults: Defaults = lambda _: {}) -> None:
@@ -190,7 +169,6 @@ class Pattern:
                 )
 
     def _compared_attributes(self, node: Node) -> list[tuple[str, Attribute, bool]]:
-        """Return names and values of attributes, and whether they are dtypes."""
         attributes = {**self._defaults(node.op_type), **node.attrs}
         return [(name, attribute, _is_dtype(attribute)) for name, attribute in attributes.items() if name[0] != "_"]
 
@@ -213,7 +191,6 @@ class Pattern:
         return order
 
     def _completed(self, k: int, state: _State, loosely: bool) -> Iterator[_State]:
-        """Extend a partial match by the nodes from the k-th on."""
         if k == len(self._order):
             yield state
             return

@@ -6,16 +6,15 @@ from collections.abc import Mapping
 from typing import Any, Unpack
 
 from graphwright.errors import ArgumentError
-from graphwright.ir.dtypes import agree
 from graphwright.ir.edit.clone import copy_graph
-from graphwright.ir.given import Written, as_graph, makes_graph
 from graphwright.ir.graph import Graph, Value
+from graphwright.ir.jobs import Written, as_graph, makes_graph
 from graphwright.ir.names import free_name
 from graphwright.ir.select import parents, scopes, unique_scope
 from graphwright.ir.signature import Signature
 from graphwright.ir.traits.values import MAY_BE_FED
 from graphwright.transform.attach import Attachment, holds_values, in_files
-from graphwright.transform.interface import described, find_end, input_values, output_values, put_in_order
+from graphwright.transform.interface import check_fits, find_end, input_values, output_values, put_in_order
 
 
 @makes_graph
@@ -127,23 +126,12 @@ def _pairs(first: Graph, second: Graph, connect: Mapping[str, str], signature: s
             raise ArgumentError(f"the input {input_name!r} is connected twice", argument="connect", item=input_name)
         if value.producer.op_type not in MAY_BE_FED or value.producer.inputs:
             raise ArgumentError(f"the input {input_name!r} is not a placeholder", argument="connect", item=input_name)
-        if value.dtype != source.dtype:
-            raise ArgumentError(
-                f"{described(value)} cannot read {described(source)}: the dtypes differ",
-                argument="connect",
-                item=input_name,
-                remedy="add a Cast with add_postprocessing",
-            )
-        if not agree(value.shape, source.shape):
-            raise ArgumentError(
-                f"{described(value)} cannot read {described(source)}: the shapes differ", argument="connect", item=input_name
-            )
+        check_fits(source, value, argument="connect", item=input_name)
         pairs[value] = source
     return pairs
 
 
 def _ends(graph: Graph, signature: str) -> tuple[dict[str, Value], dict[str, Value]]:
-    """Return inputs and outputs by name: of the signature, of the only signature, or of the graph."""
     chosen = graph.signatures.get(signature) or (next(iter(graph.signatures.values())) if len(graph.signatures) == 1 else None)
     if chosen is not None:
         return chosen.inputs, chosen.outputs

@@ -21,6 +21,7 @@ import numpy as np
 from graphwright.ir.attributes import Attribute, ShapeAttribute
 from graphwright.ir.constants import add_constant, text_attribute
 from graphwright.ir.dtypes import DTYPES, DType, Shape
+from graphwright.ir.edit.insert import add_op
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits.values import OFFLOADED
 
@@ -63,7 +64,7 @@ class HostCopies:
         pass
 
     def _identity(self, name: str, source: Value, like: Value, device: str) -> Node:
-        return _add(self.graph, "Identity", name, [source], (like.dtype, like.shape), device, T=like.dtype)
+        return add_op(self.graph, "Identity", name, [source], like.dtype, like.shape, device=device, T=like.dtype).producer
 
 
 class SpillFiles:
@@ -100,8 +101,6 @@ class SpillFiles:
 
 
 class _FileTexts:
-    """Nodes that name files in a folder, write one tensor each, and read it."""
-
     def __init__(self, graph: Graph, folder: str) -> None:
         self.graph = graph
         self.folder = self.text(f"{OFFLOADED}/folder", folder)
@@ -114,12 +113,12 @@ class _FileTexts:
             self.graph.set_attr(self.graph[name], "value", text_attribute(text))
             return self.graph[name].outputs[0]
         shape: Shape = () if isinstance(text, str) else (len(text),)
-        return _add(self.graph, "Const", name, [], (_TEXT, shape), dtype=_TEXT, value=text_attribute(text)).outputs[0]
+        return add_op(self.graph, "Const", name, [], _TEXT, shape, dtype=_TEXT, value=text_attribute(text))
 
     def file(self, name: str, digits: Value, suffix: str) -> Value:
         """Return the name of a file: the folder, random digits, and a suffix."""
         parts = [self.folder, digits, self.text(f"{name}/number", suffix)]
-        return _add(self.graph, "StringJoin", f"{name}/file", parts, (_TEXT, ()), N=3, separator=b"").outputs[0]
+        return add_op(self.graph, "StringJoin", f"{name}/file", parts, _TEXT, (), N=3, separator=b"")
 
     def save(self, name: str, file: Value, value: Value) -> Node:
         inputs, attrs = [file, self._names, self._slices, value], {"dtypes": (value.dtype,)}
@@ -128,26 +127,19 @@ class _FileTexts:
     def restore(self, name: str, file: Value, dtype: DType, shape: Shape) -> Node:
         shapes = (ShapeAttribute(shape),)
         inputs = [file, self._names, self._slices]
-        return _add(self.graph, "RestoreV2", name, inputs, (dtype, shape), dtypes=(dtype,), _output_shapes=shapes)
+        return add_op(self.graph, "RestoreV2", name, inputs, dtype, shape, dtypes=(dtype,), _output_shapes=shapes).producer
 
     def give_up(self, name: str, file: Value, readers: Sequence[Node]) -> Node:
-        names = _add(self.graph, "Pack", f"{name}/names", [file], (_TEXT, (1,)), N=1, T=_TEXT, axis=0).outputs[0]
+        names = add_op(self.graph, "Pack", f"{name}/names", [file], _TEXT, (1,), N=1, T=_TEXT, axis=0)
         attrs: dict[str, Attribute] = {"delete_old_dirs": False, "allow_missing_files": False}
         name = self.graph.unique_name(name)
         return self.graph.add_node("MergeV2Checkpoints", name, inputs=[names, self.over], attrs=attrs, control_inputs=readers)
 
     def drawn_digits(self, name: str) -> Value:
         """Return 128 bits that the system draws in each run, as text."""
-        int32 = DTYPES["int32"]
-        shape = add_constant(self.graph, f"{name}/shape", np.array(_DRAWN_SHAPE, np.int32))
-        output = int32, _DRAWN_SHAPE
-        drawn = _add(self.graph, "NonDeterministicInts", f"{name}/drawn", [shape], output, dtype=int32, shape_dtype=int32).outputs[0]
-        axis = add_constant(self.graph, f"{name}/axis", np.array([1, 0], np.int32))
-        text = _add(self.graph, "AsString", f"{name}/digits", [drawn], (_TEXT, _DRAWN_SHAPE), T=int32).outputs[0]
-        return _add(self.graph, "ReduceJoin", name, [text, axis], (_TEXT, ()), keep_dims=False, separator=b"_").outputs[0]
-
-
-def _add(
-    graph: Graph, op_type: str, name: str, inputs: Sequence[Value], output: tuple[DType, Shape], device: str = "", **attrs: Attribute
-) -> Node:
-    return graph.add_node(op_type, graph.unique_name(name), inputs=inputs, attrs=attrs, output_types=[output], device=device)
+        graph, int32 = self.graph, DTYPES["int32"]
+        shape = add_constant(graph, f"{name}/shape", np.array(_DRAWN_SHAPE, np.int32))
+        drawn = add_op(graph, "NonDeterministicInts", f"{name}/drawn", [shape], int32, _DRAWN_SHAPE, dtype=int32, shape_dtype=int32)
+        axis = add_constant(graph, f"{name}/axis", np.array([1, 0], np.int32))
+        text = add_op(graph, "AsString", f"{name}/digits", [drawn], _TEXT, _DRAWN_SHAPE, T=int32)
+        return add_op(graph, "ReduceJoin", name, [text, axis], _TEXT, (), keep_dims=False, separator=b"_")

@@ -23,30 +23,6 @@ def order_updates(graph: Graph, purity: Purity) -> int:
     """Chain the nodes that touch large tensors in branches and loops that write several variables; return how many bodies changed.
 
     Bodies with unknown sizes, several devices or other processes stay as they are.
-
-    >>> from graphwright.ir.text import from_text
-    >>> g = from_text('''
-    ... graph "step"
-    ... inputs %p:0, %v:0, %w:0, %dv:0
-    ... control_outputs %if
-    ... %p = Placeholder() : bool[]
-    ... %v = Placeholder() : resource[]
-    ... %w = Placeholder() : resource[]
-    ... %dv = Placeholder() : float32[2048]
-    ... %if = If(%p:0, %v:0, %w:0, %dv:0) {then_branch = @update}
-    ... function "update"
-    ... inputs %v:0, %w:0, %d:0
-    ... control_outputs %to_v, %to_w
-    ... %v = _Arg() : resource[]
-    ... %w = _Arg() : resource[]
-    ... %d = _Arg() : float32[2048]
-    ... %a = Neg(%d:0) : float32[2048]
-    ... %b = Exp(%d:0) : float32[2048]
-    ... %to_v = AssignSubVariableOp(%v:0, %a:0)
-    ... %to_w = AssignSubVariableOp(%w:0, %b:0)
-    ... ''')
-    >>> order_updates(g, Purity(g, {})), g.functions["update"].body["b"].control_inputs
-    (1, (<Node to_v = AssignSubVariableOp(v:0, a:0)>,))
     """
     branches = (node for body in bodies(graph) for node in body if node.op_type in BRANCHES | LOOPS)
     names = dict.fromkeys(name for node in branches for name in called_functions(node) if name in graph.functions)

@@ -8,17 +8,16 @@ from typing import Any, Literal, Unpack
 
 from graphwright.errors import ArgumentError
 from graphwright.ir.attributes import ShapeAttribute
-from graphwright.ir.dtypes import agree
 from graphwright.ir.edit.clone import CloneResult, clone
 from graphwright.ir.edit.insert import add_op
 from graphwright.ir.edit.reroute import reroute_control
-from graphwright.ir.given import Written, as_graph, edits_in_place
 from graphwright.ir.graph import Graph, Node, Value
+from graphwright.ir.jobs import Written, as_graph, edits_in_place
 from graphwright.ir.select import unique_scope
 from graphwright.ir.traits.values import INPUTS, MAY_BE_FED
 from graphwright.ir.walk import backward_reachable, fed_values, forward_reachable
 from graphwright.transform.attach import Attachment, check_values, in_files
-from graphwright.transform.interface import described, find_in_signatures, put_in_order, replace_end, says_less
+from graphwright.transform.interface import check_fits, find_in_signatures, put_in_order, replace_end, says_less
 
 Pairs = Mapping[str, tuple[Value, Value]]
 """Input or output of the model -> the placeholder of the graft, and the value that replaces the input or output."""
@@ -112,18 +111,17 @@ def _grafted(graph: Graph, model: Any, side: Side, signature: str | None, scope:
     attachment = Attachment(graph, graft, place)
     fed = {value.producer for value in fed_values(graph)}
     read = {placeholder: meanings[0][name] for name, (placeholder, _) in pairs.items()} if side == "output" else {}
-    with graph.restored_on_error():
-        copies = [attachment.attach(read, left_out={placeholder.producer for placeholder in read})]
-        for old_of in meanings[1:]:
-            moved = {meanings[0][name]: old_of[name] for name in pairs} if side == "output" else {}
-            copies.append(_copied_again(graft, copies[0], pairs, moved, unique_scope(graph, scope)))
-        ends: list[dict[str, Value]] = []
-        for old_of, copy in zip(meanings, copies, strict=True):
-            if side == "input":
-                ends.append(_connect_before(graph, pairs, old_of, copy, place))
-            else:
-                ends.append(_connect_after(graph, pairs, old_of, copy, fed))
-        put_in_order(graph)
+    copies = [attachment.attach(read, left_out={placeholder.producer for placeholder in read})]
+    for old_of in meanings[1:]:
+        moved = {meanings[0][name]: old_of[name] for name in pairs} if side == "output" else {}
+        copies.append(_copied_again(graft, copies[0], pairs, moved, unique_scope(graph, scope)))
+    ends: list[dict[str, Value]] = []
+    for old_of, copy in zip(meanings, copies, strict=True):
+        if side == "input":
+            ends.append(_connect_before(graph, pairs, old_of, copy, place))
+        else:
+            ends.append(_connect_after(graph, pairs, old_of, copy, fed))
+    put_in_order(graph)
     return ends[0]
 
 
@@ -221,16 +219,12 @@ def _pairs_of_nodes(graft: Graph, suffix: str, side: Side, where: str) -> Pairs:
     pairs: dict[str, tuple[Value, Value]] = {}
     for node in placeholders:
         wanted = f"{node.name}_{suffix}"
-        if wanted not in graft:
+        if wanted not in graft or len(graft[wanted].outputs) != 1:
             raise ArgumentError(
-                f"there is no node {wanted!r} for the placeholder {node.name!r}",
+                f"there is no node {wanted!r} with one output for the placeholder {node.name!r}",
                 where=where,
-                remedy=f"give the node that replaces the {side} this name, for example with tf.identity(..., name={wanted!r})",
+                remedy=f"give the value that replaces the {side} this name, for example with tf.identity(..., name={wanted!r})",
             )
-        count = len(graft[wanted].outputs)
-        if count != 1:
-            what = f"the node {wanted!r} has {count} outputs, but must have one"
-            raise ArgumentError(what, where=where, remedy=f"pick one with tf.identity(..., name={wanted!r})")
         pairs[node.name] = (node.outputs[0], graft[wanted].outputs[0])
     names = {node.name for node in placeholders}
     for node in graft.nodes:
@@ -245,7 +239,6 @@ def _pairs_of_nodes(graft: Graph, suffix: str, side: Side, where: str) -> Pairs:
 
 
 def _check(graph: Graph, pairs: Pairs, old_of: Mapping[str, Value], side: Side) -> None:
-    """Refuse pairs that do not fit the inputs or outputs of a signature."""
     names: dict[Value, str] = {}
     for name, old in old_of.items():
         if old in names:
@@ -260,9 +253,4 @@ def _check(graph: Graph, pairs: Pairs, old_of: Mapping[str, Value], side: Side) 
                 cause="only a placeholder can be replaced by another",
                 remedy="cut the model there first (extract_submodel)",
             )
-        source, target, where = (replacement, old, f"{name}_preprocessed") if side == "input" else (old, placeholder, name)
-        if source.dtype != target.dtype:
-            what = f"{source.name} has dtype {source.dtype}, but {target.name} has {target.dtype}"
-            raise ArgumentError(what, where=f"{where!r}", remedy="add a Cast to the graft")
-        if not agree(source.shape, target.shape):
-            raise ArgumentError(f"{described(source)} cannot have the shape of {described(target)}", where=f"{where!r}")
+        check_fits(*((replacement, old) if side == "input" else (old, placeholder)), where=f"the {side} {name!r}")

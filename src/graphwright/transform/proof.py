@@ -72,24 +72,7 @@ class Proof:
 
 
 class Original:
-    """The meaning of a graph before it is rewritten. Make it first, since a rewrite changes the graph in place.
-
-    >>> from graphwright.ir.graph import DTYPES
-    >>> f32 = [(DTYPES["float32"], (2,))]
-    >>> g = Graph()
-    >>> x, y = (g.add_node("Placeholder", name, output_types=f32) for name in "xy")
-    >>> g.inputs = [x.outputs[0], y.outputs[0]]
-    >>> difference = g.add_node("Sub", "difference", inputs=g.inputs, output_types=f32)
-    >>> g.outputs = difference.outputs
-    >>> original = Original(g, Purity(g, {}))
-    >>> again = g.add_node("Sub", "again", inputs=g.inputs, output_types=f32)
-    >>> g.outputs = again.outputs
-    >>> original.compare(g, Purity(g, {})).equal
-    True
-    >>> g.replace_inputs(again, [y.outputs[0], x.outputs[0]])
-    >>> original.compare(g, Purity(g, {})).difference
-    'output 0 is something else'
-    """
+    """The meaning of a graph before it is rewritten. Make it first, since a rewrite changes the graph in place."""
 
     def __init__(self, graph: Graph, purity: Purity, defaults: Defaults = lambda _: {}, *, parts: bool = False) -> None:
         self._numbering = Numbering(defaults, parts=parts)

@@ -125,7 +125,6 @@ class _Rewriter:
         return self._view(value, root, version)
 
     def _view(self, value: Value, root: Value, version: Value) -> Value:
-        """Return the view of `version` that `value` is of `root`."""
         if value is root:
             return version
         view = self.views.get((value, version))

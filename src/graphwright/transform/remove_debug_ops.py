@@ -10,8 +10,8 @@ from graphwright.ir.edit.insert import add_identity
 from graphwright.ir.edit.library import bodies
 from graphwright.ir.edit.prune import remove_unread
 from graphwright.ir.edit.reroute import replace_node, reroute_control
-from graphwright.ir.given import Written, edits_in_place
 from graphwright.ir.graph import Graph, Node
+from graphwright.ir.jobs import Written, edits_in_place
 from graphwright.ir.traits.control_flow import CONTROL_FLOW_OF_TF1, MERGES, SWITCHES, called_functions
 from graphwright.ir.traits.effects import Purity
 from graphwright.ir.traits.values import MAY_BE_FED, is_identity, only_orders
@@ -77,12 +77,11 @@ def remove_debug_ops(
         reads_resource = purity is None and any(v.dtype.name == "resource" for v in node.inputs)
         return node.op_type in _CANNOT_ACT or (not reads_resource and known.is_pure(node))
 
-    with graph.restored_on_error():
-        while count := sum(_clean(body, kinds, is_pure, identities=identities) for body in places):
-            removed += count
-            if not functions:
-                break  # otherwise an If may be empty now
-        return removed
+    while count := sum(_clean(body, kinds, is_pure, identities=identities) for body in places):
+        removed += count
+        if not functions:
+            break  # otherwise an If may be empty now
+    return removed
 
 
 def _clean(graph: Graph, kinds: frozenset[str], is_pure: IsPure, *, identities: bool) -> int:

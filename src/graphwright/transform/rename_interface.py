@@ -7,8 +7,8 @@ from typing import Unpack
 
 from graphwright.errors import ArgumentError, GraphError
 from graphwright.ir.edit.insert import add_identity
-from graphwright.ir.given import Written, edits_in_place
 from graphwright.ir.graph import Graph, Value
+from graphwright.ir.jobs import Written, edits_in_place
 from graphwright.transform.interface import find_in_signatures, put_in_order, replace_end
 
 
@@ -66,18 +66,17 @@ def _rename(graph: Graph, names: Mapping[str, str], signature: str | None, *, is
     nodes = {value.producer: new for value, new in called.items() if len(value.producer.outputs) == 1}
     one_of_several = {value: new for value, new in called.items() if value.producer not in nodes}
     try:
-        with graph.restored_on_error():
-            for table, renamed in zip(tables, renamed_tables, strict=True):
-                table.clear()
-                table.update(renamed)
-            graph.rename_many(nodes)
-            for value, new in one_of_several.items():
-                same = add_identity(value, value.producer.name)
-                graph.rename(same, new)
-                replace_end(graph, "outputs", value, same.outputs[0])
-            if one_of_several:
-                put_in_order(graph)
-            return len(names)
+        for table, renamed in zip(tables, renamed_tables, strict=True):
+            table.clear()
+            table.update(renamed)
+        graph.rename_many(nodes)
+        for value, new in one_of_several.items():
+            same = add_identity(value, value.producer.name)
+            graph.rename(same, new)
+            replace_end(graph, "outputs", value, same.outputs[0])
+        if one_of_several:
+            put_in_order(graph)
+        return len(names)
     except GraphError as error:
         raise ArgumentError(error.what, argument="names", where=f"{kind}s", cause=error.cause) from error
 

@@ -8,8 +8,8 @@ from typing import Unpack
 from graphwright.errors import ArgumentError
 from graphwright.ir.attributes import Attribute
 from graphwright.ir.edit.library import bodies
-from graphwright.ir.given import Written, edits_in_place
 from graphwright.ir.graph import Graph, Node
+from graphwright.ir.jobs import Written, edits_in_place
 
 
 @edits_in_place
@@ -56,11 +56,10 @@ def replace_op_type(
             if ([v.dtype for v in node.inputs], [v.dtype for v in node.outputs]) != wanted:
                 raise ArgumentError(f"function {new!r} takes or gives other tensors than {node.name!r}", where=f"node {node.name!r}")
     dropped = tuple(drop_attrs)
-    with graph.restored_on_error():
-        for body, node in matches:
-            body.set_op_type(node, new)
-            for key in dropped:
-                body.set_attr(node, key, None)
-            for key, attribute in (attrs or {}).items():
-                body.set_attr(node, key, attribute)
-        return len(matches)
+    for body, node in matches:
+        body.set_op_type(node, new)
+        for key in dropped:
+            body.set_attr(node, key, None)
+        for key, attribute in (attrs or {}).items():
+            body.set_attr(node, key, attribute)
+    return len(matches)

@@ -43,7 +43,6 @@ class GraphRule:
     """A rule on graphs.
 
     Attributes:
-        name: for reports and errors.
         patterns: alternatives to match.
         replacement: for a match, a graph with the inputs and outputs of the pattern; None leaves the match.
         typed: the pattern for these captured values with their dtypes, or None.
@@ -94,25 +93,10 @@ def rewrite_graph(
     other dtypes or shapes.
 
     Args:
-        purity: tells which nodes of the graph and its functions have effects.
         rounds: maximum number of passes over a graph.
         functions: whether bodies of functions are rewritten too.
         check: is called before each replacement.
         kept: nodes that must not be inner nodes of a match.
-
-    >>> from graphwright.ir.text import from_text
-    >>> text = '''graph "g"
-    ... inputs %x:0
-    ... outputs %b:0
-    ... %x = Placeholder() {dtype = float32} : float32[2]
-    ... %a = Neg(%x:0) {T = float32} : float32[2]
-    ... %b = Neg(%a:0) {T = float32} : float32[2]'''
-    >>> same = from_text('graph "r"\\ninputs %x:0\\noutputs %x:0\\n%x = Placeholder() {dtype = float32} : float32[2]')
-    >>> g = from_text(text)
-    >>> rewrite_graph(g, [GraphRule("negated twice", [Pattern(from_text(text))], lambda match: same)], Purity(g, {}))
-    ([Application(rule='negated twice', node='b', function='')], [])
-    >>> g.nodes
-    (<Node x = Placeholder()>, <Node b = Identity(x:0)>)
     """
     rules = list(rules)
     done: list[Application] = []
@@ -232,30 +216,30 @@ class _Rewriter:
                 return "it would depend on itself"
         return ""
 
-    def _reads_less(self, match: Match, made: Graph) -> str:
+    def _reads_less(self, match: Match, replacement: Graph) -> str:
         """Check results among TF1 branches: with fewer inputs they might run where they were dead."""
         if not self._switches:
             return ""
         pattern = match.pattern.graph
-        for before, after in zip(pattern.outputs, made.outputs, strict=True):
+        for before, after in zip(pattern.outputs, replacement.outputs, strict=True):
             needed = backward_reachable([before.producer])
             reads = backward_reachable([after.producer])
-            for ours, theirs in zip(pattern.inputs, made.inputs, strict=True):
+            for ours, theirs in zip(pattern.inputs, replacement.inputs, strict=True):
                 if ours.producer in needed and theirs.producer not in reads:
                     return f"its replacement would not read {match.value_of[ours].name}, which says among branches of TF1 whether it runs"
         return ""
 
-    def _replace(self, rule: GraphRule, match: Match, made: Graph) -> None:
+    def _replace(self, rule: GraphRule, match: Match, replacement: Graph) -> None:
         graph = self._graph
-        _check_results(rule, match, made)
+        _check_results(rule, match, replacement)
         if self._check is not None:
-            self._check(match, made)
+            self._check(match, replacement)
         matched = dict.fromkeys(node for ours, node in match.node_of.items() if not is_constant(ours))
         old = match.replaced
         first = old[0].producer
         self.done.append(Application(rule.name, first.name, self._function))
         controls = list(dict.fromkeys(c for node in matched for c in node.control_inputs if c not in matched))
-        copies, new = self._copy(match, made, controls)
+        copies, new = self._copy(match, replacement, controls)
         for before, after in zip(old, new, strict=True):
             if after.producer in copies and says_less(after.last_shape, before.last_shape):
                 write_shape(after, filled(after.last_shape, before.last_shape))
@@ -291,12 +275,12 @@ class _Rewriter:
                 graph.rename(after, names[node])
         self._touched.update(dict.fromkeys((*copies, *readers, *sources, *around)))
 
-    def _copy(self, match: Match, made: Graph, controls: Sequence[Node]) -> tuple[dict[Node, None], list[Value]]:
+    def _copy(self, match: Match, replacement: Graph, controls: Sequence[Node]) -> tuple[dict[Node, None], list[Value]]:
         graph, first = self._graph, match.replaced[0].producer
-        fed = {value.producer for value in made.inputs}
-        inner = [node for node in order_of(backward_reachable(v.producer for v in made.outputs)) if node not in fed]
-        captured = dict(zip(made.inputs, match.captured, strict=True))
-        result = CloneResult(graph, {}, dict(captured), import_functions(made, graph, inner))
+        fed = {value.producer for value in replacement.inputs}
+        inner = [node for node in order_of(backward_reachable(v.producer for v in replacement.outputs)) if node not in fed]
+        captured = dict(zip(replacement.inputs, match.captured, strict=True))
+        result = CloneResult(graph, {}, dict(captured), import_functions(replacement, graph, inner))
         copy_nodes(inner, result, {}, lambda node: graph.unique_name(f"{first.name}/{node.name}"))
         outside = set(captured.values())
         for copy in result.nodes:
@@ -309,7 +293,7 @@ class _Rewriter:
                 if anchor.producer.op_type in CONTROL_FLOW_OF_TF1:
                     anchor = add_identity(anchor, f"{first.name}/anchor").outputs[0]
                 graph.add_control_input(copy, anchor.producer)  # a loop's constants belong to its frame
-        return dict.fromkeys(result.nodes), [result.value_of[value] for value in made.outputs]
+        return dict.fromkeys(result.nodes), [result.value_of[value] for value in replacement.outputs]
 
     def _may_go(self, rule: GraphRule, node: Node, matched: Collection[Node]) -> bool:
         if node.op_type in MAY_BE_FED or self._graph.collections_of(node):
@@ -317,15 +301,15 @@ class _Rewriter:
         return self._purity.is_pure(node) or (rule.effects and node in matched)
 
 
-def _check_results(rule: GraphRule, match: Match, made: Graph) -> None:
+def _check_results(rule: GraphRule, match: Match, replacement: Graph) -> None:
     where = f"rule {rule.name!r} at node {match.replaced[0].producer.name!r}"
-    if len(made.outputs) != len(match.replaced):
+    if len(replacement.outputs) != len(match.replaced):
         raise GraphError(
-            f"the replacement returns {len(made.outputs)} results, the pattern {len(match.replaced)}",
+            f"the replacement returns {len(replacement.outputs)} results, the pattern {len(match.replaced)}",
             where=where,
             remedy="return one for one",
         )
-    for k, (old, new) in enumerate(zip(match.replaced, made.outputs, strict=True)):
+    for k, (old, new) in enumerate(zip(match.replaced, replacement.outputs, strict=True)):
         if old.dtype != new.dtype:
             raise GraphError(
                 f"result {k} of the replacement is {new.dtype}, where {old.name} is {old.dtype}",

@@ -17,27 +17,13 @@ def large_sums(graph: Graph, least_bytes: int) -> list[Node]:
 
 
 def add_up_in_turn(graph: Graph, sums: list[Node]) -> None:
-    """Replace each sum, in place, by sums of two terms, each after its later term.
-
-    >>> from graphwright.ir.text import from_text
-    >>> g = from_text('''graph "g"
-    ... inputs %x:0
-    ... outputs %total:0
-    ... %x = Placeholder() : float32[6]
-    ... %a = Exp(%x:0) {T = float32} : float32[6]
-    ... %b = Sin(%x:0) {T = float32} : float32[6]
-    ... %c = Cos(%x:0) {T = float32} : float32[6]
-    ... %total = AddN(%a:0, %b:0, %c:0) {N = 3, T = float32} : float32[6]''')
-    >>> add_up_in_turn(g, large_sums(g, 96))
-    >>> [node.name for node in g.nodes], [value.name for value in g["total"].inputs]
-    (['x', 'a', 'b', 'total_part', 'c', 'total'], ['total_part:0', 'c:0'])
-    """
+    """Replace each sum, in place, by sums of two terms, each after its later term."""
     place = {node: (k, 0) for k, node in enumerate(topological_order(graph))}
     for node in sums:
 
         def add(a: Value, b: Value, node: Node = node) -> Value:
-            name, made = graph.unique_name(f"{node.name}_part"), node.outputs[0]
-            attrs, types = {**node.attrs, "N": 2}, [(made.dtype, made.shape)]
+            name, result = graph.unique_name(f"{node.name}_part"), node.outputs[0]
+            attrs, types = {**node.attrs, "N": 2}, [(result.dtype, result.shape)]
             total = graph.add_node(node.op_type, name, inputs=[a, b], attrs=attrs, output_types=types, device=node.device)
             place[total] = max(place[a.producer], place[b.producer])[0], len(place)
             return total.outputs[0]

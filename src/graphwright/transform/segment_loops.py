@@ -143,23 +143,23 @@ class _Nested:
         results = [value if unchanged[k] == k else after.get(k, value) for k, value in enumerate(values)]
         return segment.finish([*results, *pushed])
 
-    def _segment(self, made: _Body, kept: Sequence[int], values: Sequence[Value]) -> Node:
+    def _segment(self, outer: _Body, places: Sequence[int], values: Sequence[Value]) -> Node:
         """Add a loop over the iterations of one segment, with a counter of its own."""
-        types = [_of(self.body.inputs[k]) for k in kept]
+        types = [_of(self.body.inputs[k]) for k in places]
         condition = _Body(self.graph, f"{self.condition.name}_segment")
         counter, *arguments = condition.arguments([(_INT32, ()), *types])
-        given = dict(zip((self.condition.inputs[k] for k in kept), arguments, strict=True))
-        (goes_on,) = condition.inline_from(self.condition, given, self.condition.outputs)
+        input_map = dict(zip((self.condition.inputs[k] for k in places), arguments, strict=True))
+        (goes_on,) = condition.inline_from(self.condition, input_map, self.condition.outputs)
         limit = add_constant(condition.body, "length", np.asarray(self.length, np.int32))
         inside = condition.add("Less", "in_segment", [counter, limit], {"T": _INT32}, _BOOL)
         body = _Body(self.graph, f"{self.body.name}_segment")
         counter, *arguments = body.arguments([(_INT32, ()), *types])
         following = body.add("AddV2", "round", [counter, add_constant(body.body, "one", np.asarray(1, np.int32))], {"T": _INT32}, _INT32)
-        given = dict(zip((self.body.inputs[k] for k in kept), arguments, strict=True))
-        results = body.inline_from(self.body, given, [self.body.outputs[k] for k in kept])
-        start = add_constant(made.body, "first_round", np.asarray(0, np.int32))
+        input_map = dict(zip((self.body.inputs[k] for k in places), arguments, strict=True))
+        results = body.inline_from(self.body, input_map, [self.body.outputs[k] for k in places])
+        start = add_constant(outer.body, "first_round", np.asarray(0, np.int32))
         names = condition.finish([condition.add("LogicalAnd", "both", [inside, goes_on], {}, _BOOL)]), body.finish([following, *results])
-        return self._loop(made.body, self.pair.forward, [start, *values], *names, self.pair.forward)
+        return self._loop(outer.body, self.pair.forward, [start, *values], *names, self.pair.forward)
 
     # The gradient loop
 
@@ -180,9 +180,9 @@ class _Nested:
         popped = [segment.pop(of, self.body.inputs[k]) for of, k in zip(borders, self.pair.borders, strict=True)]
         known = dict(zip(self.fixed, fixed, strict=True)) | dict(zip(self.pair.borders, (v for _, v in popped), strict=True))
         known |= {k: values[p] for p, k in self.popped.items()}
-        kept = sorted(known)
-        again = self._segment(segment, kept, [known[k] for k in kept])
-        filled = dict(zip(kept, again.outputs[1:], strict=True))
+        places = sorted(known)
+        again = self._segment(segment, places, [known[k] for k in places])
+        filled = dict(zip(places, again.outputs[1:], strict=True))
         start = add_constant(segment.body, "first_gradient", np.asarray(0, np.int32))
         inputs = [filled[self.popped[p]] if p in self.popped else value for p, value in enumerate(values)]
         names = self._round_condition(), self._round_body()
@@ -227,8 +227,8 @@ class _Body:
         self.body = Graph(unique_function_name(graph, name), functions=graph.functions, versions=graph.versions)
         graph.functions[self.body.name] = Function(self.body.name, self.body)  # takes the name
 
-    def arguments(self, given: Iterable[Value | tuple[DType, Shape]]) -> list[Value]:
-        for k, item in enumerate(given):
+    def arguments(self, types: Iterable[Value | tuple[DType, Shape]]) -> list[Value]:
+        for k, item in enumerate(types):
             dtype, shape = _of(item) if isinstance(item, Value) else item
             node = self.body.add_node("_Arg", f"argument_{k}", attrs={"T": dtype, "index": k}, output_types=[(dtype, shape)])
             self.body.inputs = [*self.body.inputs, node.outputs[0]]
@@ -258,12 +258,12 @@ class _Body:
         """Inline a function; there may be more arguments than it takes."""
         return self.inline_from(source, dict(zip(source.inputs, arguments, strict=False)), wanted)
 
-    def inline_from(self, source: Graph, given: Mapping[Value, Value], wanted: Sequence[Value]) -> list[Value]:
+    def inline_from(self, source: Graph, input_map: Mapping[Value, Value], wanted: Sequence[Value]) -> list[Value]:
         arguments = {v.producer for v in source.inputs}
         nodes = backward_reachable(v.producer for v in wanted) - arguments
         ordered = [node for node in source.nodes if node in nodes]
-        value_of = clone(ordered, into=self.body, input_map=given).value_of if ordered else {}
-        return [given[v] if v in given else value_of[v] for v in wanted]
+        value_of = clone(ordered, into=self.body, input_map=input_map).value_of if ordered else {}
+        return [input_map[v] if v in input_map else value_of[v] for v in wanted]
 
     def finish(self, outputs: Sequence[Value]) -> str:
         self.body.outputs = outputs

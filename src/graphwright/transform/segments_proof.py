@@ -136,15 +136,15 @@ class _Scheme:
             require(k < self.count, "a border is something else than a value of the loop")
             self.borders.append(k)
 
-    def _check_segment(self, graph: Graph, inner: Node, given: Mapping[int, Class], places: Mapping[int, int]) -> int:
+    def _check_segment(self, graph: Graph, inner: Node, classes: Mapping[int, Class], places: Mapping[int, int]) -> int:
         """Check a loop over the iterations of a segment; return its maximum length.
 
         Args:
-            given: the class of each of its values, by position.
+            classes: the class of each of its values, by position.
             places: the positions of these values in the loop.
         """
         condition, body = loop_functions(graph, inner)
-        own: list[Class] = [("round", 0), *(given[w] for w in range(1, len(inner.inputs)))]
+        own: list[Class] = [("round", 0), *(classes[w] for w in range(1, len(inner.inputs)))]
         both = origin(condition.outputs[0]).producer
         require(is_both(both), "a segment does not end by its length and the condition")
         inside, goes_on = (origin(value) for value in both.inputs)
@@ -248,13 +248,12 @@ class _Scheme:
         self._same("the gradient's body", (self.back_body, classes, self.back_body.outputs), (inner, own, inner.outputs[2:]))
 
     def _same(
-        self, what: str, expected: tuple[Graph, Sequence[Class], Sequence[Value]], found: tuple[Graph, Sequence[Class], Sequence[Value]]
+        self, what: str, expected: tuple[Graph, Sequence[Class], Sequence[Value]], actual: tuple[Graph, Sequence[Class], Sequence[Value]]
     ) -> None:
-        require(self.numbers.of(*expected) == self.numbers.of(*found), f"{what} is something else")
+        require(self.numbers.of(*expected) == self.numbers.of(*actual), f"{what} is something else")
 
 
 def _limit(test: Node, counter: Value) -> int:
-    """Return the constant limit of a counter; 0 if there is none."""
     if not is_less(test) or origin(test.inputs[0]) is not counter:
         return 0
     array = constant_array(origin(test.inputs[1]).producer)

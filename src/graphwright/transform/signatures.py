@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from typing import Unpack
 
 from graphwright.errors import ArgumentError
-from graphwright.ir.given import Written, edits_in_place
 from graphwright.ir.graph import Graph
+from graphwright.ir.jobs import Written, edits_in_place
 from graphwright.transform.strip_training import remove_unneeded
 
 

@@ -49,21 +49,6 @@ def split_batch(graph: Graph, purity: Purity, splitting: Splitting, parts: int) 
     Copies are called `<name>/part<k>`. Their attributes are `_graphwright_part_of`, the name of the original, and `_graphwright_part`:
     first example, end, size of the batch, and the kinds of the outputs (`analyze.in_parts.InParts.outputs`). Raises `ArgumentError` if
     fewer than two parts, or more than the batch has examples.
-
-    >>> from graphwright.analyze.splitting import find_splitting
-    >>> from graphwright.ir.constants import add_constant
-    >>> from graphwright.ir.graph import DTYPES
-    >>> f32 = DTYPES["float32"]
-    >>> g = Graph()
-    >>> x = g.add_node("Placeholder", "x", output_types=[(f32, (8,))]).outputs[0]
-    >>> g.inputs = [x]
-    >>> square = add_op(g, "Square", "square", [x], f32, (8,), T=f32)
-    >>> zero = add_constant(g, "zero", np.array([0], np.int32))
-    >>> g.outputs = [add_op(g, "Sum", "sum", [square, zero], f32, (), T=f32, keep_dims=False)]
-    >>> purity = Purity(g, {"Sum": False})
-    >>> found = split_batch(g, purity, find_splitting(g, purity, g.inputs), 2)
-    >>> [node.name for node in found if node.op_type in ("Square", "Sum", "AddV2")]
-    ['square/part0', 'sum/part0', 'square/part1', 'sum/part1', 'sum/added1']
     """
     if not 2 <= parts <= splitting.batch:
         raise ArgumentError(
@@ -79,17 +64,15 @@ def split_batch(graph: Graph, purity: Purity, splitting: Splitting, parts: int) 
 class _Rewriter:
     """Rewrites a graph for all parts, or the body of a loop for one.
 
-    Args:
-        borders: where the parts begin, and where the last one ends.
-        given: of a body, the arguments that are split, with their axes.
-        results: of a body, the kinds of its results.
+    `borders` are where the parts begin, and where the last one ends. For a body, `split` maps the arguments that are split to their
+    axes, and `results` are the kinds of its results.
     """
 
     graph: Graph
     purity: Purity
     splitting: Splitting
     borders: Sequence[int]
-    given: Mapping[Value, int] = field(default_factory=dict[Value, int])
+    split: Mapping[Value, int] = field(default_factory=dict[Value, int])
     results: Sequence[int] | None = None
     copies: dict[Node, list[Node]] = field(default_factory=dict[Node, list[Node]])
     wholes: dict[Value, Value] = field(default_factory=dict[Value, Value])
@@ -236,7 +219,7 @@ class _Rewriter:
         how, copies = self.splitting.nodes.get(value.producer), self.copies.get(value.producer)
         if how is not None and copies is not None and axis != TERM and how.kind(value) == (SAME if axis is None else axis):
             return copies[part].outputs[value.index]
-        if axis is None or axis < 0 or self.given.get(value) == axis:
+        if axis is None or axis < 0 or self.split.get(value) == axis:
             return self._whole(value)
         key = (value, axis, part)
         if key not in self.slices:
@@ -256,9 +239,9 @@ class _Rewriter:
         ends = [self._constant(node.name, ints, place) for ints in (begin, np.array(shape, np.int32))]
         whole = self._whole(value)
         name, dtype, index = f"{node.name}/slice{part}", value.dtype, ends[0].dtype
-        found = add_op(self.graph, "Slice", name, [whole, *ends], dtype, shape, T=dtype, Index=index, device=node.device)
-        self.places[found.producer] = place
-        return found
+        piece = add_op(self.graph, "Slice", name, [whole, *ends], dtype, shape, T=dtype, Index=index, device=node.device)
+        self.places[piece.producer] = place
+        return piece
 
     def _constant(self, name: str, array: Array, place: _Place, like: Value | None = None) -> Value:
         dtype = None if like is None else like.dtype
@@ -276,7 +259,6 @@ class _Rewriter:
         return self._constant(value.producer.name, array, (*self.places.get(node, (0, 0, 0, 0))[:3], 0), value)
 
     def _counter(self, node: Node, drawn: int, part: int, counter: Value, place: _Place) -> Value:
-        """Return the counter after the parts before; one step gives several numbers."""
         elements = int(np.prod([size or 0 for size in node.outputs[0].shape or ()]))
         steps = elements * self.borders[part] // (self.splitting.batch * drawn)
         ahead = self._constant(node.name, np.array([steps, 0], np.uint64), place)

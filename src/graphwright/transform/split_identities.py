@@ -11,21 +11,9 @@ from graphwright.ir.traits.values import forwards_several
 
 
 def split_identities(graph: Graph, *, gradients: bool = True) -> int:
-    """Let the readers of every IdentityN read its inputs; return how many nodes were removed.
+    """Let the readers of every IdentityN without control edges read its inputs; return how many nodes were removed.
 
-    A node with control edges stays.
-
-    Args:
-        gradients: whether nodes with a custom gradient are removed too, for graphs that hold their gradients.
-
-    >>> from graphwright.ir.graph import DTYPES
-    >>> f32 = (DTYPES["float32"], (2,))
-    >>> g = Graph()
-    >>> a, b = (g.add_node("Placeholder", n, output_types=[f32]).outputs[0] for n in "ab")
-    >>> both = g.add_node("IdentityN", "both", inputs=[a, b], output_types=[f32, f32])
-    >>> g.outputs = [g.add_node("Relu", "c", inputs=[both.outputs[1]], output_types=[f32]).outputs[0]]
-    >>> split_identities(g), g["c"].inputs[0].name
-    (1, 'b:0')
+    With `gradients`, nodes with a custom gradient are removed too, for graphs that hold their gradients.
     """
     fixed = {*graph.control_outputs, *(v.producer for v in graph.inputs)}
     identities = [n for n in graph.nodes if forwards_several(n) and not (n.control_inputs or n.control_consumers or n in fixed)]

@@ -13,8 +13,8 @@ from graphwright.ir.dtypes import agree
 from graphwright.ir.edit.library import bodies
 from graphwright.ir.edit.prune import prune
 from graphwright.ir.edit.reroute import replace_node, reroute_control
-from graphwright.ir.given import Written, edits_in_place
 from graphwright.ir.graph import Graph, Node, Value
+from graphwright.ir.jobs import Written, edits_in_place
 from graphwright.ir.signature import node_of, references_of
 from graphwright.ir.traits.values import MAY_BE_FED, STOPS_GRADIENTS
 from graphwright.ir.traits.variables import makes_table
@@ -70,27 +70,26 @@ def strip_training(
         raise ArgumentError("the graph states no outputs", where=f"graph {graph.name!r}", remedy="name what serving fetches: outputs=[...]")
     bound = {value: _array(value, name, content) for name, content in (constants or {}).items() for value in _placeholders(graph, name)}
 
-    with graph.restored_on_error():
-        before = len(graph)
-        if wanted is not None:
-            graph.outputs = dict.fromkeys(wanted)
-        for value, array in bound.items():
-            _make_constant(graph, value, array)
-        _pass_through(graph)
-        drop_collections(graph, keep_variables=keep_variables)
-        decided = bool(bound) and take_decided_branches(graph) > 0
-        remove_unneeded(graph)
-        if decided:
-            leave_one_copy(graph)
-        left = [] if keep_variables else served_variables(graph)
-        if left:
-            raise ArgumentError(
-                f"what is served reads {len(left)} variables, and nothing would restore them: {', '.join(left[:3])}",
-                argument="keep_variables",
-                remedy="freeze them first (freeze_variables), or keep_variables=True",
-            )
-        put_in_order(graph)
-        return before - len(graph)
+    before = len(graph)
+    if wanted is not None:
+        graph.outputs = dict.fromkeys(wanted)
+    for value, array in bound.items():
+        _make_constant(graph, value, array)
+    _pass_through(graph)
+    drop_collections(graph, keep_variables=keep_variables)
+    decided = bool(bound) and take_decided_branches(graph) > 0
+    remove_unneeded(graph)
+    if decided:
+        leave_one_copy(graph)
+    left = [] if keep_variables else served_variables(graph)
+    if left:
+        raise ArgumentError(
+            f"what is served reads {len(left)} variables, and nothing would restore them: {', '.join(left[:3])}",
+            argument="keep_variables",
+            remedy="freeze them first (freeze_variables), or keep_variables=True",
+        )
+    put_in_order(graph)
+    return before - len(graph)
 
 
 def drop_collections(graph: Graph, *, keep_variables: bool) -> None:

@@ -18,9 +18,6 @@ def drop_unread_lists(graph: Graph, purity: Purity) -> int:
     """Pass empty lists instead of unread ones; return how many. Results stay bit for bit the same.
 
     Only lists that one loop fills and one loop pops, once per iteration, and whose functions nothing else calls.
-
-    >>> drop_unread_lists(Graph(), Purity(Graph(), {}))
-    0
     """
     dropped = 0
     called = calls(graph)

@@ -1,8 +1,7 @@
 """`TrainingCheckpoints`: all variables of a training, replica by replica, in files that are complete or absent.
 
-TensorFlow's own checkpoints store the first replica's value of a mirrored variable. Keras' moving averages and the sums of metrics differ
-between replicas, so a training that continues from such a checkpoint takes another course. Here each process writes the values of its own
-replicas. A restart continues from the newest step that all processes have undamaged.
+TensorFlow's own checkpoints store the first replica's value of a mirrored variable, but Keras' moving averages and the sums of metrics
+differ between replicas. Here each process writes the values of its own replicas.
 """
 
 from __future__ import annotations
@@ -202,7 +201,6 @@ class TrainingCheckpoints:
         self._known = steps
 
     def _load(self, step: int) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the arrays and the notes of a step; reading all arrays verifies their checksums."""
         path = self._path(step)
         try:
             with path.open("rb") as stream, zipfile.ZipFile(stream):  # NumPy would accept other formats too
@@ -222,7 +220,6 @@ class TrainingCheckpoints:
             ) from error
 
     def _pairs(self, name: str, variable: Any, arrays: Mapping[str, Any], step: int) -> list[tuple[Any, Any]]:
-        """Return each replica of a variable with its stored value."""
         replicas = self._replicas(variable)
         values = [arrays.get(f"{name}@{k}") for k in range(len(replicas))]
         fit = all(value is not None and _fits(value, replica) for replica, value in zip(replicas, values, strict=True))
@@ -236,7 +233,6 @@ class TrainingCheckpoints:
         return list(zip(replicas, values, strict=True))
 
     def _remove_unfinished(self) -> None:
-        """Remove files that this process was writing when it was killed."""
         for path in self.directory.glob(f".step-*.process-{self._process}-of-{self._processes}.npz.*.tmp"):
             path.unlink(missing_ok=True)
 
@@ -249,7 +245,6 @@ class TrainingCheckpoints:
         return self.directory / f"step-{step:012d}.process-{self._process}-of-{self._processes}.npz"
 
     def _steps(self) -> list[int]:
-        """Return the steps that this process has on disk."""
         names = [match for path in self.directory.glob("step-*.npz") if (match := _NAME.fullmatch(path.name))]
         foreign = {int(match[3]) for match in names} - {self._processes}
         if foreign:
@@ -296,7 +291,6 @@ def _fits(array: Any, replica: Any) -> bool:
 
 
 def _place(strategy: Any) -> tuple[int, int]:
-    """Return the number of this process, and the number of processes."""
     if not spans_workers(strategy):
         return 0, 1
     resolver = strategy.cluster_resolver

@@ -1,9 +1,7 @@
 """`ResumeTraining`: `fit` continues where a killed process stopped, within an epoch too.
 
 Keras' `BackupAndRestore`, saving within an epoch, restarts that epoch with weights that the epoch has already changed. It stores one value
-of a variable that differs per replica, processes that share a folder write the same file, and a process that is killed while it writes
-leaves an unfinished file. `ResumeTraining` skips the batches that were trained, restores everything, including metrics and history, and
-its files are complete or absent.
+of a variable that differs per replica, and processes that share a folder write the same file.
 """
 
 from __future__ import annotations
@@ -30,23 +28,14 @@ Logs = dict[str, Any]
 
 @dataclass
 class _Progress:
-    """The notes of a checkpoint: where a training is.
-
-    Attributes:
-        epoch: its number.
-        batches: of the epoch that are trained.
-        logs: of each complete epoch.
-        epochs: the numbers of these.
-        last_logs: of the last batch.
-        accepted: steps that an `LMModel` accepted in the epoch.
-    """
+    """The notes of a checkpoint: where a training is."""
 
     epoch: int = 0
-    batches: int = 0
-    logs: list[Logs] = field(default_factory=list[Logs])
-    epochs: list[int] = field(default_factory=list[int])
-    last_logs: Logs = field(default_factory=dict[str, Any])
-    accepted: int = 0
+    batches: int = 0  # of the epoch that are trained
+    logs: list[Logs] = field(default_factory=list[Logs])  # of each complete epoch
+    epochs: list[int] = field(default_factory=list[int])  # the numbers of these
+    last_logs: Logs = field(default_factory=dict[str, Any])  # of the last batch
+    accepted: int = 0  # steps that an `LMModel` accepted in the epoch
 
 
 class ResumeTraining(keras.callbacks.Callback):
@@ -208,12 +197,10 @@ class ResumeTraining(keras.callbacks.Callback):
 
 
 def _exists_before_training(name: str) -> bool:
-    """Return whether a variable exists before the first batch; those of metrics do not, see `_skip_batches`."""
     return not name.startswith("metrics/")
 
 
 def _as_json(logs: Mapping[str, Any] | None) -> Logs:
-    """Return the logs as plain values; a metric may have a number per class."""
     return {str(key): np.asarray(value).tolist() for key, value in (logs or {}).items()}
 
 

@@ -9,6 +9,7 @@ import pytest
 from graphwright.errors import GraphError
 from graphwright.ir.attributes import FunctionReference
 from graphwright.ir.edit import clone, copy_graph, prune, remove_unused_functions, rename_functions
+from graphwright.ir.edit.clone import copy_collections
 from graphwright.ir.graph import Function, Graph, Value
 from graphwright.ir.shapes import Shapes
 from graphwright.ir.signature import Collection, NamedRefs, Signature
@@ -76,7 +77,7 @@ def test_into_another_graph_functions_come_along_under_free_names(graph):
 
         function "inner"
         """)
-    found = clone([graph["a"], graph["b"], graph["w"]], into=other, input_map={graph.value("x"): other.value("y")}, collections=True)
+    found = clone([graph["a"], graph["b"], graph["w"]], into=other, input_map={graph.value("x"): other.value("y")})
     verify(other)
     assert found.functions == {"inner": "inner_1"}
     assert list(other.functions) == ["inner", "inner_1", "outer"]
@@ -114,7 +115,8 @@ def test_collections_follow_where_all_that_they_name_is_copied(graph):
     graph.collections["variables"] = Collection(
         "bytes", [NamedRefs(b"1", {"p": graph["a"]}), NamedRefs(b"2", {"p": graph["a"], "q": graph["x"]})]
     )
-    found = clone([graph["a"], graph["b"]], scope="copy", collections=True)
+    found = clone([graph["a"], graph["b"]], scope="copy")
+    copy_collections(graph, found)
     a, b = found.node_of.values()
     assert graph.collections["nodes"].items[3:] == [a, b.outputs[0]]
     assert [item.serialized for item in graph.collections["variables"].items] == [b"1", b"2", b"1"]

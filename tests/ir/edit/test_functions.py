@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from graphwright.errors import GraphError, UnsupportedError
+from graphwright.errors import GraphError
 from graphwright.ir import edit
 from graphwright.ir.attributes import FunctionReference
 from graphwright.ir.dtypes import DTYPES
-from graphwright.ir.edit.outline import outline
 from graphwright.ir.graph import Function, Graph
-from graphwright.ir.signature import Signature
 from graphwright.ir.text import from_text, to_text
 from graphwright.ir.verify import verify
 from graphwright.ir.walk import backward_reachable
@@ -185,32 +183,3 @@ def test_a_function_that_returns_its_argument_leaves_nothing_behind():
     assert graph.outputs == graph["x"].outputs
     assert graph["after"].control_inputs == (graph["x"],)
     verify(graph)
-
-
-def test_outlining_moves_nodes_behind_a_call(graph):
-    graph.signatures["s"] = Signature({"x": graph.value("x")}, {"y": graph.value("last")})
-    middle = graph.add_node("Square", "middle", inputs=[graph.value("x")], control_inputs=[graph["log"]], output_types=[(F32, (2,))])
-    graph.replace_uses(graph.value("call:0"), middle.outputs[0])
-    graph.add_control_input(graph["last"], middle)
-    call = outline([middle, graph["direct"]], "outlined", call_name="call")
-    verify(graph)
-    assert call.name == "call_1"
-    assert call.control_inputs == (graph["log"],)
-    assert call.attrs["Tin"] == (F32,)
-    assert graph["last"].inputs == call.outputs
-    assert call in graph["last"].control_inputs
-    body = graph.functions["outlined"].body
-    assert [str(node) for node in body] == ["<Node x = _Arg()>", "<Node middle = Square(x:0)>", "<Node direct = body(middle:0)>"]
-    assert body.control_outputs == (body["middle"], body["direct"])  # which calls something that prints
-
-
-def test_outlining_refuses_what_would_wait_for_itself(graph):
-    before = to_text(graph)
-    with pytest.raises(GraphError, match="comes back at 'last'"):
-        outline([graph["call"], graph["last"]], "outlined")
-    with pytest.raises(GraphError, match="'x' is an input of the graph"):
-        outline([graph["x"], graph["call"]], "outlined")
-    assert to_text(graph) == before
-    loop = graph.add_node("Enter", "enter", inputs=[graph.value("x")], output_types=[(F32, (2,))])
-    with pytest.raises(UnsupportedError, match="frames cannot cross"):
-        outline([loop], "outlined")

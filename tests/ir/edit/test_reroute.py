@@ -102,15 +102,15 @@ def test_a_node_takes_the_place_of_another_everywhere(graph):
     assert graph.collections["variables"].items[0].refs["variable_name"] is new
 
 
-def test_a_fed_node_can_be_replaced_and_keep_its_new_name(graph):
+def test_a_fed_node_can_be_replaced(graph):
     graph.inputs = [graph.value("x")]
     graph.set_attr(graph["b"], "_class", (b"loc:@x",))
     new = graph.add_node("Decode", "decoded", inputs=[graph.value("n")], output_types=[(v.dtype, v.shape) for v in graph["x"].outputs])
-    replace_node(graph["x"], new, keep_name=False)
+    replace_node(graph["x"], new)
     assert graph.inputs == new.outputs
     assert graph.signatures["serve"].inputs["x"] is new.outputs[0]
-    assert graph["b"].attrs["_class"] == (b"loc:@decoded",)
-    assert "x" not in graph
+    assert graph["b"].attrs["_class"] == (b"loc:@x",)
+    assert graph["x"] is new
     verify(graph)
 
 

@@ -155,17 +155,6 @@ def levenberg_marquardt(curves: Curves, *, jit_compile: bool = False) -> dict[st
     return {"losses": curves.fit(model)}
 
 
-def refused_by_xla(curves: Curves) -> str:
-    """What TensorFlow says to a compiled function that is given to `strategy.run` itself."""
-    model = curves.reversible_model()
-    compiled = tf.function(_taped(model, lambda x: model(x, training=True)), jit_compile=True)
-    try:
-        curves.strategy.run(compiled, args=next(iter(curves.strategy.experimental_distribute_dataset(curves.batches()))))
-    except tf.errors.InvalidArgumentError as error:
-        return str(error)
-    return ""
-
-
 def _strategy(task: dict[str, Any]) -> Any:
     if task["on"] == "workers":
         cluster = {"worker": [f"127.0.0.1:{port}" for port in task["ports"]]}
@@ -189,8 +178,6 @@ def main(task: dict[str, Any]) -> None:
     if not curves.alone:
         compilable = [gradients, checkpointed, reversible, levenberg_marquardt] if task["on"] == "replicas" else [reversible]
         found |= {f"{tool.__name__} by XLA": tool(curves, jit_compile=True) for tool in compilable}
-    if task["on"] == "replicas":
-        found["refused by XLA"] = {"error": refused_by_xla(curves)}
     print(json.dumps(found), flush=True)  # noqa: T201
 
 

@@ -24,7 +24,6 @@ def clone(
     control_map: Mapping[Node, Node] | None = None,
     scope: str = "",
     rename: Callable[[str], str] | None = None,
-    collections: bool = False,
 ) -> CloneResult:
     """Copy nodes.
 
@@ -38,20 +37,9 @@ def clone(
         control_map: node outside that the originals wait for -> its replacement.
         scope: a prefix of the names: `scope/name`.
         rename: a function of the original's name, instead of `scope`. A suffix is added where a name is taken.
-        collections: whether the copies also enter the collections that hold their originals.
 
     Raises:
         GraphError: an input from outside has no replacement in another graph, dtypes differ, or the nodes belong to several graphs.
-
-    >>> from graphwright.ir.text import from_text
-    >>> g = from_text('''
-    ... graph "g"
-    ... %x = Placeholder() : float32[2]
-    ... %a = Relu(%x:0) : float32[2]
-    ... %b = Neg(%a:0) : float32[2]
-    ... ''')
-    >>> clone([g["a"], g["b"]], scope="copy").node_of[g["b"]]
-    <Node copy/b = Neg(copy/a:0)>
     """
     originals = dict.fromkeys(nodes)
     if not originals:
@@ -84,26 +72,12 @@ def clone(
         target.shapes.refresh(result.node_of[node] for node in order if any(v in mapped for v in node.inputs))
         if source.shapes is not None:
             target.shapes.copy_state(source.shapes, result.node_of)
-    if collections:
-        copy_collections(source, result)
     target.versions = _of_both(target.versions, source.versions)
     return result
 
 
 def copy_graph(graph: Graph) -> CloneResult:
-    """Copy a graph with all that it holds: no edit of the copy changes the original. The result has the copy as `graph`.
-
-    >>> from graphwright.ir.text import from_text, to_text
-    >>> g = from_text('''
-    ... graph "g"
-    ... outputs %a:0
-    ... %x = Placeholder() : float32[2]
-    ... %a = Relu(%x:0) : float32[2]
-    ... ''')
-    >>> found = copy_graph(g)
-    >>> to_text(found.graph) == to_text(g), found.node_of[g["a"]] is found.graph["a"]
-    (True, True)
-    """
+    """Copy a graph with all that it holds: no edit of the copy changes the original. The result has the copy as `graph`."""
     copy = Graph(graph.name, versions=graph.versions)
     inside = copy_functions(graph, copy, graph.functions)[1]
     result = copy_whole(graph, copy, {})

@@ -30,22 +30,6 @@ def inline(call: Node, *, purity: Purity | None = None, strict: bool = True) -> 
 
     Raises:
         GraphError: the node is not a plain call, or the function is not in the library.
-
-    >>> from graphwright.ir.text import from_text
-    >>> g = from_text('''
-    ... graph "g"
-    ... outputs %call:0
-    ... %x = Placeholder() : float32[2]
-    ... %call = PartitionedCall(%x:0) {f = @f} : float32[2]
-    ... function "f"
-    ... inputs %a:0
-    ... outputs %r:0
-    ... %a = _Arg() : float32[2]
-    ... %r = Relu(%a:0) : float32[2]
-    ... ''')
-    >>> _ = inline(g["call"])
-    >>> g.outputs[0].producer
-    <Node call/r = Relu(x:0)>
     """
     graph = graph_of([call])
     body = _body_of(call)
@@ -85,13 +69,9 @@ def joined(graph: Graph, nodes: Iterable[Node], name: str) -> list[Node]:
 
 
 class _Effects:
-    """The effects of the nodes of a body.
-
-    Attributes:
-        inner: the nodes that are copied, in an order in which they can run.
-        waiting: nodes that must wait for what the call waited for, without nodes that wait for another of them.
-        ordered: nodes that must have run when the call has: effects, and reads of what may change later.
-        changing: nodes of them that change something.
+    """The effects of a body: `inner`, the copied nodes in an order in which they can run; `waiting`, the first nodes that must wait for
+    what the call waited for; `ordered`, the nodes that must have run when the call has; `changing`, the nodes of `ordered` that change
+    something.
     """
 
     def __init__(self, call: Node, body: Graph, purity: Purity) -> None:

@@ -1,12 +1,11 @@
 """Adds nodes, on edges and elsewhere."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from graphwright.errors import GraphError
 from graphwright.ir.attributes import Attribute, ShapeAttribute
 from graphwright.ir.dtypes import DType, Shape, as_dtype, as_shape
-from graphwright.ir.edit.reroute import reroute
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.subgraph import graph_of
 
@@ -21,30 +20,19 @@ def insert_before(
     more_inputs: Sequence[Value] = (),
     attrs: Mapping[str, Any] | None = None,
     output_types: Sequence[tuple[Any, Any]] | None = None,
-    device: str | None = None,
 ) -> Node:
     """Insert a new node on the edge that ends in `node.inputs[index]`; return it.
 
-    The new node reads the old input, then `more_inputs`; `node` reads its first output.
+    The new node is on the device of `node`. It reads the old input, then `more_inputs`; `node` reads its first output.
 
     Args:
         name: by default `<node>/<op_type>`; a suffix is added where it is taken.
-        attrs, output_types: those of `Graph.add_node`; without a rule for ops, the default is one output like the input.
-        device: by default the device of `node`.
-
-    >>> from graphwright.ir.text import from_text
-    >>> g = from_text('''
-    ... graph "g"
-    ... %x = Placeholder() : float32[2]
-    ... %a = Relu(%x:0) : float32[2]
-    ... ''')
-    >>> insert_before(g, g["a"], 0, "Neg"), g["a"]
-    (<Node a/Neg = Neg(x:0)>, <Node a = Relu(a/Neg:0)>)
+        attrs, output_types: as for `Graph.add_node`; without a rule for ops, the default is one output like the input.
     """
     graph_of([node, *(v.producer for v in more_inputs)])
     if not 0 <= index < len(node.inputs):
         raise GraphError(f"{node.name!r} has {len(node.inputs)} inputs, got index {index}", where=f"node {node.name!r}")
-    inserted = _add_reader(graph, node.inputs[index], node, op_type, name, more_inputs, attrs, output_types, device)
+    inserted = _add_reader(node.inputs[index], node, op_type, name, more_inputs, attrs or {}, output_types)
     graph.replace_input(node, index, inserted.outputs[0])
     graph.refresh_shapes([inserted])
     return inserted
@@ -58,32 +46,15 @@ def insert_after(
     more_inputs: Sequence[Value] = (),
     attrs: Mapping[str, Any] | None = None,
     output_types: Sequence[tuple[Any, Any]] | None = None,
-    device: str | None = None,
-    can_modify: Collection[Node] | None = None,
-    cannot_modify: Collection[Node] = (),
-    borders: bool | None = None,
 ) -> Node:
-    """Insert a new node between a value and its readers; return it.
+    """Insert a new node between a value and its readers, borders included; return it. The arguments are those of `insert_before`.
 
-    Args:
-        name: by default `<producer>/<op_type>`; a suffix is added where it is taken.
-        more_inputs: read after the value. Their producers still read the value itself.
-        can_modify, cannot_modify, borders: choose the readers, as in `reroute`.
-
-    >>> from graphwright.ir.text import from_text
-    >>> g = from_text('''
-    ... graph "g"
-    ... outputs %x:0
-    ... %x = Placeholder() : float32[2]
-    ... %a = Relu(%x:0) : float32[2]
-    ... ''')
-    >>> insert_after(g.value("x"), "Neg", "negated"), g["a"], g.outputs[0].name
-    (<Node negated = Neg(x:0)>, <Node a = Relu(negated:0)>, 'negated:0')
+    Producers of `more_inputs` still read the value itself.
     """
-    graph = graph_of([value.producer, *(v.producer for v in more_inputs)])
-    inserted = _add_reader(graph, value, value.producer, op_type, name, more_inputs, attrs, output_types, device)
-    also_kept = (inserted, *(v.producer for v in more_inputs))
-    reroute(inserted.outputs[0], value, can_modify=can_modify, cannot_modify=(*cannot_modify, *also_kept), borders=borders)
+    others = [v.producer for v in more_inputs]
+    graph = graph_of([value.producer, *others])
+    inserted = _add_reader(value, value.producer, op_type, name, more_inputs, attrs or {}, output_types)
+    graph.replace_uses(value, inserted.outputs[0], keep=(inserted, *others))
     graph.refresh_shapes([inserted])
     return inserted
 
@@ -100,35 +71,27 @@ def add_identity(value: Value, name: str, *, control_inputs: Sequence[Node] = ()
 
 
 def _add_reader(
-    graph: Graph,
     value: Value,
     beside: Node,
     op_type: str,
     name: str,
     more_inputs: Sequence[Value],
-    attrs: Mapping[str, Any] | None,
+    attrs: Mapping[str, Any],
     output_types: Sequence[tuple[Any, Any]] | None,
-    device: str | None,
 ) -> Node:
+    graph, inputs = beside.graph, [value, *more_inputs]
     if output_types is None and graph.op_rule is None:
         output_types = [(value.dtype, value.last_shape)]
     name = graph.unique_name(name or f"{beside.name}/{op_type}")
     graph.check_new_name(name)
-    attrs, types = graph.completed(op_type, name, [value, *more_inputs], attrs or {}, output_types)
+    attrs, types = graph.completed(op_type, name, inputs, attrs, output_types)
     if not types or types[0][0] != value.dtype:
         raise GraphError(
             f"the first output would be {types[0][0] if types else 'missing'} where {value.name} is {value.dtype}",
-            argument="output_types",
+            where=f"node {name!r}",
             remedy="insert a Cast too, or reroute by hand",
         )
-    return graph.append_node(
-        op_type,
-        name,
-        inputs=[value, *more_inputs],
-        attrs=attrs,
-        output_types=types,
-        device=beside.device if device is None else device,
-    )
+    return graph.append_node(op_type, name, inputs=inputs, attrs=attrs, output_types=types, device=beside.device)
 
 
 def add_placeholder(graph: Graph, name: str, dtype: Any, shape: Any) -> Value:
@@ -149,13 +112,7 @@ def add_op(
     device: str = "",
     **attrs: Any,
 ) -> Value:
-    """Add a node with one output and return the output; a suffix is added to its name where it is taken.
-
-    >>> g = Graph()
-    >>> x = add_placeholder(g, "x", "float32", (2,))
-    >>> add_op(g, "Relu", "x", [x], x.dtype, x.shape, T=x.dtype)
-    <Value x_1:0 float32[2]>
-    """
+    """Add a node with one output and return the output; a suffix is added to its name where it is taken."""
     types = [(output_dtype, output_shape)]
     name = graph.unique_name(name)
     node = graph.add_node(op_type, name, inputs=inputs, control_inputs=control_inputs, attrs=attrs, output_types=types, device=device)

@@ -10,33 +10,18 @@ def prune(
     graph: Graph,
     outputs: Sequence[Value] | None = None,
     *,
-    control_outputs: Sequence[Node] | None = None,
     signatures: bool = True,
     collections: bool = True,
 ) -> int:
     """Remove what is not needed; return the number of removed nodes.
 
     Args:
-        outputs, control_outputs: replace those of the graph; None keeps them.
+        outputs: replace those of the graph; None keeps them.
         signatures: whether to keep what signatures need. Otherwise those that lose an output are removed.
         collections: whether to keep what collections hold. Otherwise removed nodes are dropped from them.
-
-    >>> from graphwright.ir.text import from_text
-    >>> g = from_text('''
-    ... graph "g"
-    ... %x = Placeholder() : float32[2]
-    ... %a = Relu(%x:0) : float32[2]
-    ... %b = Neg(%a:0) : float32[2]
-    ... ''')
-    >>> prune(g, [g.value("a")]), [n.name for n in g]
-    (1, ['x', 'a'])
     """
-    new_outputs = graph.outputs if outputs is None else tuple(outputs)
-    new_control_outputs = graph.control_outputs if control_outputs is None else tuple(control_outputs)
-    for node in (*(value.producer for value in new_outputs), *new_control_outputs):
-        graph.check_owned(node, node.name)
-    graph.outputs = new_outputs
-    graph.control_outputs = new_control_outputs
+    if outputs is not None:
+        graph.outputs = outputs
     needed = needed_nodes(graph, signatures=signatures, collections=collections)
     doomed = [node for node in graph if node not in needed]
     for name, signature in list(graph.signatures.items()):

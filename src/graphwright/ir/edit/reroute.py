@@ -3,20 +3,9 @@
 from collections.abc import Collection, Iterable, Sequence
 
 from graphwright.errors import GraphError
-from graphwright.ir.colocation import ATTRIBUTE, with_names
+from graphwright.ir.colocation import ATTRIBUTE
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.subgraph import graph_of
-
-
-class _Kept:
-    """The nodes that an edit must leave alone, as a container."""
-
-    def __init__(self, can_modify: Iterable[Node] | None, cannot_modify: Iterable[Node]) -> None:
-        self._can = None if can_modify is None else frozenset(can_modify)
-        self._cannot = frozenset(cannot_modify)
-
-    def __contains__(self, node: object) -> bool:
-        return node in self._cannot or (self._can is not None and node not in self._can)
 
 
 def reroute(
@@ -36,17 +25,6 @@ def reroute(
 
     Raises:
         GraphError: the numbers or dtypes differ, a value is rerouted twice, or a reader would read itself.
-
-    >>> from graphwright.ir.text import from_text
-    >>> g = from_text('''
-    ... graph "g"
-    ... outputs %z:0
-    ... %x = Placeholder() : float32[2]
-    ... %y = Placeholder() : float32[2]
-    ... %z = Relu(%x:0) : float32[2]
-    ... ''')
-    >>> reroute(g.value("y"), g.value("x")), g["z"].inputs[0].name
-    (1, 'y:0')
     """
     afters = [new] if isinstance(new, Value) else list(new)
     befores = [old] if isinstance(old, Value) else list(old)
@@ -60,14 +38,14 @@ def reroute(
         if new_of.setdefault(before, after) is not after:
             raise GraphError(f"{before.name} is to be rerouted to {new_of[before].name} and to {after.name}", argument="old")
     take_borders = can_modify is None if borders is None else borders
-    return graph.replace_many_uses(new_of, keep=_Kept(can_modify, cannot_modify), borders=take_borders)
+    others = set[Node]() if can_modify is None else {reader for value in befores for reader in value.consumers} - set(can_modify)
+    return graph.replace_many_uses(new_of, keep={*cannot_modify, *others}, borders=take_borders)
 
 
 def reroute_control(
     new: Node | Iterable[Node],
     old: Node,
     *,
-    can_modify: Collection[Node] | None = None,
     cannot_modify: Collection[Node] = (),
     outputs: bool = True,
 ) -> int:
@@ -78,7 +56,7 @@ def reroute_control(
         return 0
     after = [node for node in ((new,) if isinstance(new, Node) else dict.fromkeys(new)) if node is not old]
     graph = graph_of((old, *after))
-    excluded = _Kept(can_modify, (*cannot_modify, *after))
+    excluded = {*cannot_modify, *after}
     readers = [node for node in old.control_consumers if node not in excluded]
     for reader in readers:
         graph.remove_control_input(reader, old)
@@ -101,24 +79,13 @@ def set_control_inputs(graph: Graph, node: Node, controls: Iterable[Node]) -> No
         graph.add_control_input(node, control)
 
 
-def replace_node(old: Node, new: Node, *, keep_name: bool = True) -> None:
-    """Replace `old` by `new`, and remove `old`; by default `new` gets its name.
+def replace_node(old: Node, new: Node) -> None:
+    """Replace `old` by `new`, which gets its name, and remove `old`.
 
     Readers, control edges, borders, signatures, collections, variables and colocation constraints follow. Outputs correspond by index.
 
     Raises:
         GraphError: a needed output has no counterpart or one of another dtype, or `new` reads `old`.
-
-    >>> from graphwright.ir.text import from_text
-    >>> g = from_text('''
-    ... graph "g"
-    ... outputs %a:0
-    ... %x = Placeholder() : float32[2]
-    ... %a = Relu(%x:0) : float32[2]
-    ... ''')
-    >>> replace_node(g["a"], g.add_node("Elu", "new", inputs=g["a"].inputs, output_types=[(v.dtype, v.shape) for v in g["a"].outputs]))
-    >>> g["a"]
-    <Node a = Elu(x:0)>
     """
     graph = graph_of((old, new))
     if old is new:
@@ -157,18 +124,12 @@ def replace_node(old: Node, new: Node, *, keep_name: bool = True) -> None:
     name = old.name
     colocated = [(node, node.attrs[ATTRIBUTE]) for node in graph.colocated_with(old) if node is not old]
     graph.remove_node(old)
-    if keep_name:
-        graph.rename(new, name)
+    graph.rename(new, name)
     for node, attribute in colocated:
-        graph.set_attr(node, ATTRIBUTE, with_names(attribute, lambda target: new.name if target == name else target))
+        graph.set_attr(node, ATTRIBUTE, attribute)
 
 
 def take_name(graph: Graph, old: Node, new: Node) -> None:
-    """Give a node the name, control readers and collections of a node that nothing reads any more, which is removed."""
-    if graph.is_border(old) or any(v.use_count for v in old.outputs):
-        return
-    reroute_control([new], old)
-    graph.replace_in_collections(old, new)
-    name = old.name
-    graph.remove_node(old)
-    graph.rename(new, name)
+    """Replace a node that nothing reads any more by another one, which gets its name; a border stays."""
+    if not (graph.is_border(old) or any(v.use_count for v in old.outputs)):
+        replace_node(old, new)

@@ -118,18 +118,6 @@ def is_batch_norm(node: Node) -> bool:
     return node.op_type.removeprefix("_") in BATCH_NORMS | {"FusedBatchNormEx"}
 
 
-def transposes(node: Node) -> bool:
-    return node.op_type == "Transpose"
-
-
-def multiplies_matrices(node: Node) -> bool:
-    return node.op_type == "MatMul"
-
-
-def takes_transposed(node: Node, index: int) -> bool:
-    return multiplies_matrices(node) and node.attrs.get(TRANSPOSES[index]) is True
-
-
 def add_in_kernel_order(terms: Sequence[_Term], add: Callable[[_Term, _Term], _Term]) -> _Term:
     """Return the sum of terms in the order of the kernel of `AddN` (aggregate_ops.cc): eight at a time, after two to nine at first.
 

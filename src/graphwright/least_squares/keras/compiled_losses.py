@@ -28,7 +28,6 @@ class CompiledLosses:
 
     @property
     def are_squares(self) -> bool:
-        """Whether all losses are mean squares of residuals."""
         return all(loss is None or loss.is_square for loss in self.losses)
 
     @staticmethod

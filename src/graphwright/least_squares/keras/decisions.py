@@ -70,20 +70,11 @@ class Problem:
 
     @property
     def has_rows_of_samples(self) -> bool:
-        """Whether each row of the Jacobian can be computed from one sample."""
         return not (self.coupled or self.random or self.einsum)
 
 
 def decide(problem: Problem, method: Method, chunk_size: int | None, mode: JacobianMode) -> Decisions:
-    """Choose what the user left open, by sizes.
-
-    >>> print(decide(Problem(10_000, 2000, 1, 4, 1, False, False), "auto", None, "auto"))
-    dual: 10000 parameters, but only 2000 residuals; 2000 residuals of 2000 samples; Jacobian per sample, all at once
-    >>> print(decide(Problem(10_000, 2000, 10, 4, 1, False, False), "auto", None, "auto"))
-    cholesky: the Gram matrix of 10000 parameters fits into memory; 20000 residuals of 2000 samples; Jacobian per sample, 20 at a time
-    >>> decide(Problem(1500, 300, 9, 4, 1, False, False, squares=False), "auto", None, "auto").reason
-    'a Gram matrix takes 32 times the work of 50 products with it'
-    """
+    """Choose what the user left open, by sizes."""
     residuals = problem.samples * problem.residuals_per_sample
     chosen, reason = (method, "as asked") if method != "auto" else _solver(problem, residuals)
     if problem.replicas > 1 and chosen not in _ON_REPLICAS:
@@ -133,7 +124,6 @@ def _solver(problem: Problem, residuals: int) -> tuple[MethodName, str]:
 
 
 def _chunk(problem: Problem, method: MethodName, mode: JacobianMode) -> int | None:
-    """Return how many samples (or residuals) have a small enough Jacobian; None for a method that needs all rows at once, or none."""
     if method in ("dual", "cg") or (problem.coupled and mode == "forward"):
         return None
     row = problem.parameters * problem.itemsize
@@ -147,9 +137,6 @@ def _evenly(samples: int, most: int) -> int:
     """Return the largest chunk of at most `most` samples that leaves no rest, unless it is less than half of `most`.
 
     A rest is traced separately and doubles the graph.
-
-    >>> _evenly(300, 212), _evenly(300, 77), _evenly(307, 77)
-    (150, 75, 77)
     """
     even = next(size for size in range(min(most, samples), 0, -1) if samples % size == 0)
     return even if 2 * even >= most or most >= samples else most

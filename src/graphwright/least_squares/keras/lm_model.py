@@ -9,7 +9,6 @@ from typing import Any
 
 from graphwright.errors import ArgumentError, UnsupportedError
 from graphwright.least_squares.keras.batch_rows import sample_count
-from graphwright.least_squares.keras.compiled_steps import CompiledSteps
 from graphwright.least_squares.keras.model_function import first_samples
 from graphwright.least_squares.keras.trainer import LevenbergMarquardt
 from graphwright.source.private_keras import loss_tracker_of
@@ -198,7 +197,7 @@ class LMModel(keras.Model):
         trainer = self.make_trainer()
         trainer.prepare(data)
         if self._compiled_step is None:
-            self._compiled_step = CompiledSteps(lambda: trainer.compiled(self._step))
+            self._compiled_step = trainer.compiled(self._step)
         logs = self._compiled_step(data)
         self.accepted_in_epoch += int(logs["accepted"])
         return logs

@@ -93,11 +93,9 @@ class ModelFunction:
         return outputs
 
     def point(self) -> Any:
-        """Return the values of the trainable variables as one vector."""
         return self.layout.join([tf.cast(tf.convert_to_tensor(variable.value), self.layout.dtype) for variable in self.variables])
 
     def state(self) -> list[Any]:
-        """Return the values of the other variables: moving statistics, random number generators."""
         return [tf.identity(tf.convert_to_tensor(variable.value)) for variable in self.state_variables]
 
     def outputs(self, leaves: Sequence[Any], state: Sequence[Any], x: Any, streams: Any = None) -> tuple[list[Any], list[Any]]:

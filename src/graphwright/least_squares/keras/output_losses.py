@@ -59,11 +59,7 @@ class OutputLoss:
 
 
 def output_loss(loss: Any) -> OutputLoss:
-    """Return the loss of one output for a name, a Keras loss or loss function, or an object with `residuals(y_true, y_pred)`.
-
-    >>> output_loss("mse").name, output_loss(keras.losses.Huber(2.0)).name
-    ('mean_squared_error', 'huber_loss')
-    """
+    """Return the loss of one output for a name, a Keras loss or loss function, or an object with `residuals(y_true, y_pred)`."""
     loss = keras_loss(loss)
     if callable(getattr(loss, "residuals", None)):
         return _OwnResiduals(loss)

@@ -36,8 +36,6 @@ def convolutions_by_patches(model: Any) -> Generator[None]:
 
 
 class _PatchConvolution:
-    """What Keras lets be exchanged in a convolution layer: inputs and kernel to outputs."""
-
     def __init__(self, layer: Any) -> None:
         padding = "valid" if layer.padding == "causal" else layer.padding  # Keras pads causal inputs itself
         self._options = {"strides": layer.strides, "padding": padding.upper(), "dilations": layer.dilation_rate}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +15,6 @@ from graphwright.least_squares.damping import SCALE_FADES_BY, eased_damping, fir
 from graphwright.least_squares.jacobians import JacobianMode
 from graphwright.least_squares.keras.batch_rows import ReplicatedRows, batch_of, local_rows, sample_count
 from graphwright.least_squares.keras.compiled_losses import CompiledLosses
-from graphwright.least_squares.keras.compiled_steps import CompiledSteps
 from graphwright.least_squares.keras.decisions import KRYLOV_ITERATIONS, Decisions, Problem, decide
 from graphwright.least_squares.keras.model_function import ModelFunction, first_samples
 from graphwright.least_squares.linear_systems import Linearization, LinearSystem, Method, linear_system
@@ -155,7 +155,7 @@ class LevenbergMarquardt(tf.Module):
         self._residuals_per_sample = 0
         self._decided: dict[Decisions, None] = {}
         self._jit_compile = jit_compile
-        self._steps = CompiledSteps(lambda: self.compiled(self.traced_step))
+        self._steps = self.compiled(self.traced_step)
         with (tf.distribute.get_strategy() if self._strategy is None else self._strategy).scope():
             dtype = self._function.layout.dtype
             self.damping = tf.Variable(self._first_damping, trainable=False, dtype=dtype, name="damping")
@@ -237,12 +237,12 @@ class LevenbergMarquardt(tf.Module):
         self._losses = losses
 
     def packed(self, outputs: Any) -> Any:
-        """Return flat outputs in the structure in which the model returns them."""
         return tf.nest.pack_sequence_as(self._structure, outputs)
 
     def compiled(self, function: Any) -> Any:
-        """Return a `tf.function` of one step; XLA compiles it as a whole if it contains no sums over replicas."""
-        return tf.function(function, autograph=False, jit_compile=self._jit_compile and self._replicas == 1)
+        """Return a compiled function of one step; XLA compiles it as a whole if it contains no sums over replicas."""
+        step = tf.function(function, autograph=False, jit_compile=self._jit_compile and self._replicas == 1)
+        return partial(step)  # a `tf.function` as an attribute would become a part of SavedModels
 
     def traced_step(self, data: Any) -> StepResult:
         """Make one step on a batch of static shape inside a `tf.function` of your own, after `prepare`."""
@@ -301,8 +301,6 @@ class LevenbergMarquardt(tf.Module):
 
 
 class _Before(NamedTuple):
-    """The values of `step_variables`: damping, growth of the next refusal, gain, start and scale of the last step."""
-
     damping: Any
     growth: Any
     gain: Any
@@ -393,7 +391,6 @@ def _attempt(
 
 
 def _shapes(tensors: Any) -> str:
-    """Return the shapes of tensors of samples, without the number of samples."""
     return ", ".join(str((None, *tensor.shape[1:])) for tensor in tensors)
 
 

@@ -2,11 +2,10 @@
 
 The state is the set of buffers that later steps need. Placing a task in front of those steps removes its outputs from the set and adds its
 inputs; at that step the set before, the inputs, the outputs and the workspace are live together. A task may be placed again, which is a
-recomputation. Each placement replaces a buffer by buffers made earlier, so a search ends at the set that needs no task.
+recomputation. A search ends at the set that needs no task.
 
 Every schedule without a useless run is such a path, so a search that was never pruned and failed *proves* that no schedule fits. Otherwise
-the best states of equal length are kept: a beam (Lowerre 1976, "The HARPY speech recognition system"), under several prices of bytes and of
-wasted time at once. All beam states are priced together with sparse matrix products.
+the best states of equal length are kept: a beam (Lowerre 1976, "The HARPY speech recognition system"), under several prices at once.
 """
 
 from __future__ import annotations
@@ -92,17 +91,18 @@ class BackwardSearch:
                 taken |= {number, output}
                 credit_rows.append((index, number, problem.nbytes[output]))
         table = np.array(credit_rows, dtype=np.int64).reshape(-1, 3)
-        credit = _Linear(_sparse(table[:, 2], table[:, 0], table[:, 1], (count, self.rows)))
+        credit: Any = sparse.coo_array((table[:, 2], (table[:, 0], table[:, 1])), shape=(count, self.rows)).tocsr()
         workspace = np.array(problem.workspace, dtype=np.int64)
         reads, makes = self.reads_matrix, self.makes_matrix
         # Bytes while a task runs: what of its buffers is not needed anyway, less what it takes over in place.
-        touched = reads.scaled(self.nbytes).plus(makes.scaled(self.nbytes))
-        self.while_running = credit.plus(touched.scaled(np.full(self.rows, -1)))
-        self.while_running_at = touched.row_sums() - credit.row_sums() + workspace + self.base
+        read_bytes, touched = _scaled(reads, self.nbytes), _scaled(reads + makes, self.nbytes)
+        self.while_running = credit - touched
+        self.while_running_at: Integers = touched.sum(axis=1) - credit.sum(axis=1) + workspace + self.base
         # Bytes and key of the state before a task: inputs that were not needed come, outputs that were needed go.
-        self.bytes_change, self.bytes_change_at = touched, reads.scaled(self.nbytes).row_sums()
-        self.key_change = reads.scaled(self.keys).plus(makes.scaled(self.keys))
-        self.key_change_at = reads.scaled(self.keys).row_sums()
+        self.bytes_change: Any = touched
+        self.bytes_change_at: Integers = read_bytes.sum(axis=1)
+        self.key_change: Any = _scaled(reads + makes, self.keys)
+        self.key_change_at: Integers = _scaled(reads, self.keys).sum(axis=1)
 
     def run(self, budget: int, width: int = WIDTH, *, time_cap: float = float("inf"), deadline: float = float("inf")) -> Found:
         """Search with at most `width` states at a time, until the problem's work limit or the deadline."""
@@ -129,19 +129,19 @@ class BackwardSearch:
             active = active[active >= 0]
             if not len(active):
                 return Found([])
-            wanted = self.makes_matrix.times(needed, active) > 0
+            wanted = self.makes_matrix[active] @ needed > 0
             repeat = waiting[active] > 0
-            bytes_here = self.while_running_at[active][:, None] + self.while_running.times(needed, active) + held
+            bytes_here = self.while_running_at[active][:, None] + self.while_running[active] @ needed + held
             allowed = wanted & (bytes_here <= budget) & (self.recomputable[active][:, None] | ~repeat)
             if self.killers_matrix is not None:
-                allowed &= ~(self.killers_matrix.times(open_tasks.astype(np.int64), active) > 0)
+                allowed &= ~(self.killers_matrix[active] @ open_tasks.astype(np.int64) > 0)
             row, state = np.nonzero(allowed)
             if not len(row):
                 return Found(None, exhausted=not cut)
             task = active[row]
             again = repeat[row, state]
-            next_held = (self.bytes_change_at[active][:, None] - self.bytes_change.times(needed, active) + held)[row, state]
-            next_keys = (self.key_change_at[active][:, None] - self.key_change.times(needed, active) + keys)[row, state]
+            next_held = (self.bytes_change_at[active][:, None] - self.bytes_change[active] @ needed + held)[row, state]
+            next_keys = (self.key_change_at[active][:, None] - self.key_change[active] @ needed + keys)[row, state]
             spent = self.time[task]
             next_left = left[state] - np.where(again, 0.0, spent)
             next_waste = waste[state] + np.where(again, spent, 0.0)
@@ -190,34 +190,15 @@ def _path(history: list[tuple[Integers, Integers]], state: int) -> list[int]:
     return steps
 
 
-class _Linear:
-    """A sparse matrix of integers (SciPy's arrays have no complete types)."""
-
-    def __init__(self, matrix: Any) -> None:
-        self.matrix = matrix
-
-    def times(self, states: Integers, rows: Integers) -> Integers:
-        return np.asarray(self.matrix[rows] @ states, dtype=np.int64)
-
-    def row_sums(self) -> Integers:
-        return np.asarray(self.matrix.sum(axis=1), dtype=np.int64)
-
-    def scaled(self, columns: Integers) -> _Linear:
-        matrix = self.matrix.copy()
-        matrix.data = matrix.data * columns[matrix.indices]
-        return _Linear(matrix)
-
-    def plus(self, other: _Linear) -> _Linear:
-        return _Linear((self.matrix + other.matrix).tocsr())
-
-
-def _sparse(values: Integers, rows: Integers, columns: Integers, shape: tuple[int, int]) -> Any:
-    return sparse.coo_array((values, (rows, columns)), shape=shape).tocsr()
-
-
-def _matrix(rows: list[list[int]], width: int) -> _Linear:
+def _matrix(rows: list[list[int]], width: int) -> Any:
+    """Return a sparse matrix of ones (SciPy's arrays have no complete types)."""
     flat, at = _flat(rows)
-    return _Linear(_sparse(np.ones(len(flat), dtype=np.int64), np.repeat(np.arange(len(rows)), np.diff(at)), flat, (len(rows), width)))
+    return sparse.csr_array((np.ones(len(flat), dtype=np.int64), flat, at), shape=(len(rows), width))
+
+
+def _scaled(matrix: Any, columns: Integers) -> Any:
+    width = len(columns)
+    return matrix @ sparse.csr_array((columns, np.arange(width), np.arange(width + 1)), shape=(width, width))
 
 
 def _flat(rows: list[list[int]]) -> tuple[Integers, Integers]:

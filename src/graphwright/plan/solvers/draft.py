@@ -9,7 +9,7 @@ steps whose bytes change.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, insort
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -24,27 +24,23 @@ _END = 1 << 62
 _GONE = -(1 << 60)
 
 Interval = tuple[int, int]
+Bytes = NDArray[np.int64]
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Edit:
     """A priced edit. `chain` runs before the step at position `at`; runs in `removed` go."""
 
     chain: tuple[int, ...]
     at: int
     removed: tuple[int, ...]
-    time: float = 0.0  # change of the schedule's time
-    gain: int = 0  # overflow byte-steps removed (negative: added)
-    low: int = 0  # window of steps whose bytes change, [low, high]
-    high: int = -1
-    window: NDArray[np.int64] | None = None  # new bytes in the window, of steps that stay
-    inner: NDArray[np.int64] | None = None  # bytes of the chain's steps
-    local: tuple[tuple[int, int], ...] = ()  # (position, new in-place credit)
-    inner_credit: tuple[int, ...] = ()
-
-    def top(self) -> int:
-        tops = [int(part.max()) for part in (self.window, self.inner) if part is not None and len(part)]
-        return max(tops, default=0)
+    time: float  # change of the schedule's time
+    gain: int  # overflow byte-steps removed (negative: added)
+    low: int  # first step of the window of steps whose bytes change
+    window: Bytes  # new bytes in the window, of steps that stay
+    inner: Bytes  # bytes of the chain's steps
+    new_credits: tuple[tuple[int, int], ...]  # (position, new in-place credit)
+    inner_credits: tuple[int, ...]
 
 
 class Draft:
@@ -59,13 +55,13 @@ class Draft:
         problem = self.problem
         self.run_task: list[int] = list(steps)
         self.order: list[int] = list(range(len(steps)))  # run at each position
-        self.position: NDArray[np.int64] = np.arange(len(steps), dtype=np.int64)
+        self.position: Bytes = np.arange(len(steps), dtype=np.int64)
         self.runs: list[list[int]] = [[] for _ in range(problem.task_count)]
         for run, task in enumerate(steps):
             self.runs[task].append(run)
         self.time = float(sum(problem.time[task] for task in steps))
-        self.step_bytes: NDArray[np.int64] = np.array(simulate_unchecked(problem.graph, list(steps)), dtype=np.int64)
-        self.credit: NDArray[np.int64] = np.zeros(len(steps), dtype=np.int64)
+        self.step_bytes: Bytes = np.array(simulate_unchecked(problem.graph, list(steps)), dtype=np.int64)
+        self.credit: Bytes = np.zeros(len(steps), dtype=np.int64)
         lasts: dict[int, set[int]] = {}  # of all steps, or a task that runs often would be looked at as often in each run
         for position, task in enumerate(steps):
             if problem.in_place[task]:
@@ -82,8 +78,7 @@ class Draft:
         return int(self.step_bytes.max()) if len(self.order) else self.problem.graph.resident_bytes
 
     def overflow(self) -> int:
-        over = self.step_bytes - self.budget
-        return int(over[over > 0].sum())
+        return _overflow(self.step_bytes, self.budget)
 
     def is_present(self, run: int) -> bool:
         place = int(self.position[run])
@@ -93,7 +88,6 @@ class Draft:
         return int(self.position[self.runs[task][0]])
 
     def uses(self, number: int) -> list[int]:
-        """Return the positions that read a buffer, in order."""
         position, runs = self.position, self.runs
         positions = [int(position[run]) for task in self.problem.consumers[number] for run in runs[task]]
         positions.sort()
@@ -108,13 +102,11 @@ class Draft:
         return [int(position[run]) for run in self.runs[producer]]
 
     def lives(self, number: int) -> list[tuple[int, list[int]]]:
-        """Return (start, uses) of every version, in positions."""
         writes, uses = self.writes(number), self.uses(number)
         stops = [*writes[1:], _END]
         return [(start, uses[bisect_left(uses, start) : bisect_left(uses, stop)]) for start, stop in zip(writes, stops, strict=True)]
 
     def may_rerun(self, task: int, at: int) -> bool:
-        """Whether a task may run again before the step at position `at`."""
         if not self.problem.recomputable[task] or self.first_position(task) >= at:
             return False
         return all(self.first_position(killer) >= at for killer in self.problem.killers[task])
@@ -136,21 +128,13 @@ class Draft:
         each task.
         """
         problem = self.problem
-        base = (at - 1) * _SCALE
-        count = len(chain)
+        base, count = (at - 1) * _SCALE, len(chain)
         added_runs: dict[int, list[int]] = {}
         for place, task in enumerate(chain):
             added_runs.setdefault(task, []).append(base + place + 1)
         gone = set(removed)
-        touched: set[int] = set()
-        for task in chain:
-            touched.update(problem.inputs[task])
-            touched.update(problem.outputs[task])
-        for run in removed:
-            task = self.run_task[run]
-            touched.update(problem.inputs[task])
-            touched.update(problem.outputs[task])
-
+        removed_tasks = [self.run_task[run] for run in removed]
+        touched = {number for task in (*chain, *removed_tasks) for number in (*problem.inputs[task], *problem.outputs[task])}
         problem.work += 4 + len(touched) + len(self.order) // 2000
         changes: list[tuple[int, int, int]] = []  # (start, end, signed bytes)
         lasts: dict[int, set[int]] = {}  # buffer -> last uses of its versions after the edit
@@ -164,44 +148,29 @@ class Draft:
             lasts[number] = {end for _, end in new}
             if old == new:
                 continue
-            nbytes = problem.nbytes[number]
             before, after = set(old), set(new)
-            for interval in before - after:
-                changes.append((interval[0], interval[1], -nbytes))
-                check_credit.add(interval[1])
-            for interval in after - before:
-                changes.append((interval[0], interval[1], nbytes))
-                check_credit.add(interval[1])
+            changes += [(start, end, -problem.nbytes[number]) for start, end in before - after]
+            changes += [(start, end, problem.nbytes[number]) for start, end in after - before]
+            check_credit.update(end for _, end in before ^ after)
 
-        edit = Edit(tuple(chain), at, tuple(removed))
-        edit.time = float(sum(problem.time[task] for task in chain) - sum(problem.time[self.run_task[run]] for run in removed))
-        length = len(self.order)
         removed_at = [int(self.position[run]) for run in removed]
-        low, high = length, -1
-        for start, end, _ in changes:
-            low = min(low, -(-start // _SCALE))
-            high = max(high, end // _SCALE)
-        for position in removed_at:
-            low, high = min(low, position), max(high, position)
-        low, high = max(low, 0), min(high, length - 1)
-        window: NDArray[np.int64] = self.step_bytes[low : high + 1].copy()
-        inner: NDArray[np.int64] | None = None
+        low = max(min([-(-start // _SCALE) for start, _, _ in changes] + removed_at, default=0), 0)
+        high = min(max([end // _SCALE for _, end, _ in changes] + removed_at, default=-1), len(self.order) - 1)
+        window: Bytes = self.step_bytes[low : high + 1].copy()
+        inner: Bytes = np.array([problem.workspace[task] for task in chain], dtype=np.int64)
         if count:
             # Bytes live between steps at-1 and at: those of step `at` that were not born there.
             task = self.run_task[self.order[at]]
-            across = int(self.step_bytes[at]) - problem.workspace[task] + int(self.credit[at]) - problem.born[task]
-            inner = np.full(count, across, dtype=np.int64)
-            inner += np.array([problem.workspace[task] for task in chain], dtype=np.int64)
+            inner += int(self.step_bytes[at]) - problem.workspace[task] + int(self.credit[at]) - problem.born[task]
         for start, end, nbytes in changes:
             first, last = max(-(-start // _SCALE), low), min(end // _SCALE, high)
             if first <= last:
                 window[first - low : last - low + 1] += nbytes
-            if inner is not None:
-                left, right = max(start - base - 1, 0), min(end - base - 1, count - 1)
-                if left <= right:
-                    inner[left : right + 1] += nbytes
+            left, right = max(start - base - 1, 0), min(end - base - 1, count - 1)
+            if left <= right:
+                inner[left : right + 1] += nbytes
         # In-place credits at the steps where a last use came or went.
-        local: list[tuple[int, int]] = []
+        new_credits: list[tuple[int, int]] = []
         for position in sorted(check_credit):
             if position >= _END or position < 0 or position % _SCALE:
                 continue
@@ -212,25 +181,14 @@ class Draft:
             credit = self._credit(task, position, lasts)
             if credit != self.credit[step]:
                 window[step - low] += int(self.credit[step]) - credit
-                local.append((step, credit))
-        if inner is not None:
-            inner_credit = [
-                self._credit(task, base + place + 1, lasts) if problem.in_place[task] else 0 for place, task in enumerate(chain)
-            ]
-            inner -= np.array(inner_credit, dtype=np.int64)
-            edit.inner_credit = tuple(inner_credit)
+                new_credits.append((step, credit))
+        inner_credits = [self._credit(task, base + place + 1, lasts) if problem.in_place[task] else 0 for place, task in enumerate(chain)]
+        inner -= np.array(inner_credits, dtype=np.int64)
         for position in removed_at:
             window[position - low] = _GONE
-        edit.local = tuple(local)
-        edit.low, edit.high, edit.window, edit.inner = low, high, window, inner
-        old_over = self.step_bytes[low : high + 1] - self.budget
-        new_over = window - self.budget
-        gain = int(old_over[old_over > 0].sum()) - int(new_over[new_over > 0].sum())
-        if inner is not None:
-            inner_over = inner - self.budget
-            gain -= int(inner_over[inner_over > 0].sum())
-        edit.gain = gain
-        return edit
+        time = float(sum(problem.time[task] for task in chain) - sum(problem.time[task] for task in removed_tasks))
+        gain = _overflow(self.step_bytes[low : high + 1], self.budget) - _overflow(window, self.budget) - _overflow(inner, self.budget)
+        return Edit(tuple(chain), at, tuple(removed), time, gain, low, window, inner, tuple(new_credits), tuple(inner_credits))
 
     def _intervals(self, number: int, added: dict[int, list[int]], gone: set[int]) -> tuple[list[Interval], list[Interval] | None]:
         """Return scaled (start, end) of the versions of a buffer before and after an edit."""
@@ -264,7 +222,6 @@ class Draft:
         return old, _versions(new_writes, new_uses, kept)
 
     def _credit(self, task: int, place: int, lasts: dict[int, set[int]]) -> int:
-        """Return the bytes saved in place by a run of a task at a scaled position."""
         problem = self.problem
         taken: set[int] = set()
         credit = 0
@@ -284,32 +241,22 @@ class Draft:
 
     def apply(self, edit: Edit) -> list[int]:
         """Make an edit that `trial` has priced on the present state; return the new runs."""
-        assert edit.window is not None
         at, count = edit.at, len(edit.chain)
-        if edit.high >= edit.low:
-            self.step_bytes[edit.low : edit.high + 1] = edit.window
-        for step, credit in edit.local:
+        self.step_bytes[edit.low : edit.low + len(edit.window)] = edit.window
+        for step, credit in edit.new_credits:
             self.credit[step] = credit
         new_runs: list[int] = []
         removed_at = sorted(int(self.position[run]) for run in edit.removed)
         if count:
-            assert edit.inner is not None
-            for task in edit.chain:
-                new_runs.append(len(self.run_task))
-                self.run_task.append(task)
+            new_runs = list(range(len(self.run_task), len(self.run_task) + count))
+            self.run_task += edit.chain
             self.order[at:at] = new_runs
             self.step_bytes = np.concatenate([self.step_bytes[:at], edit.inner, self.step_bytes[at:]])
-            inner_credit = np.array(edit.inner_credit, dtype=np.int64)
-            self.credit = np.concatenate([self.credit[:at], inner_credit, self.credit[at:]])
+            self.credit = np.concatenate([self.credit[:at], np.array(edit.inner_credits, dtype=np.int64), self.credit[at:]])
             self.position[self.position >= at] += count
             self.position = np.concatenate([self.position, np.arange(at, at + count, dtype=np.int64)])
             for run, task in zip(new_runs, edit.chain, strict=True):
-                mine = self.runs[task]
-                where = int(self.position[run])
-                place = len(mine)
-                while place and int(self.position[mine[place - 1]]) > where:
-                    place -= 1
-                mine.insert(place, run)
+                insort(self.runs[task], run, key=lambda run: int(self.position[run]))
         if edit.removed:
             shifted = [position + count if position >= at and count else position for position in removed_at]
             for run in edit.removed:
@@ -330,6 +277,11 @@ class Draft:
         other.position, other.step_bytes, other.credit = self.position.copy(), self.step_bytes.copy(), self.credit.copy()
         other.runs = [list(runs) for runs in self.runs]
         return other
+
+
+def _overflow(step_bytes: Bytes, budget: int) -> int:
+    over = step_bytes - budget
+    return int(over[over > 0].sum())
 
 
 def _versions(writes: list[int], uses: list[int], kept: bool) -> list[Interval]:

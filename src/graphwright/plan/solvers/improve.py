@@ -59,9 +59,7 @@ def fill(draft: Draft, deadline: float) -> None:
 
 
 def _worth(draft: Draft, edit: Edit) -> float:
-    """Return the time saved per memory taken; scarce memory counts more."""
-    assert edit.window is not None
-    old = draft.step_bytes[edit.low : edit.high + 1]
+    old = draft.step_bytes[edit.low : edit.low + len(edit.window)]
     grown = (edit.window - old).clip(min=0)
     slack = (draft.budget - old).clip(min=0) + max(1, draft.budget // 32)
     taken = float((grown / slack).sum())

@@ -15,7 +15,6 @@ from collections.abc import Iterable
 import numpy as np
 
 from graphwright.plan.solvers.draft import Draft, Edit
-from graphwright.plan.solvers.problem import Problem
 
 CHAIN_LIMIT = 3000
 EAGERNESS = 0.9  # how close to the best score known a candidate must come to be taken
@@ -133,11 +132,7 @@ def _gap(draft: Draft, number: int, run: int) -> tuple[int, int] | None:
     if not draft.is_present(run):
         return None
     at = int(draft.position[run])
-    previous = -1
-    for event in (*draft.uses(number), *draft.writes(number)):
-        if previous < event < at:
-            previous = event
-    return previous, at
+    return max((event for event in (*draft.uses(number), *draft.writes(number)) if event < at), default=-1), at
 
 
 def _estimate(draft: Draft, number: int, run: int) -> float:
@@ -241,47 +236,15 @@ def build_chain(draft: Draft, task: int, at: int, *, eager: bool, time_limit: fl
                 prolonged.add(number)
                 continue
             stack.append((source, False))
-    return _topological(problem, chain), bool(prolonged)
-
-
-def _topological(problem: Problem, chain: list[int]) -> list[int]:
-    inside = set(chain)
-    if len(inside) < 2:
-        return chain
-    placed: set[int] = set()
-    ordered: list[int] = []
-    for root in chain:
-        stack: list[tuple[int, bool]] = [(root, False)]
-        while stack:
-            current, expanded = stack.pop()
-            if expanded:
-                ordered.append(current)
-                continue
-            if current in placed:
-                continue
-            placed.add(current)
-            stack.append((current, True))
-            for number in problem.inputs[current]:
-                source = problem.producer[number]
-                if source in inside and source not in placed:
-                    stack.append((source, False))
-    return ordered
+    return chain, bool(prolonged)
 
 
 def _live_until(draft: Draft, number: int, at: int) -> int:
     """Return the last use of the version that is current before position `at`; at least `at` if it is live there."""
-    start = -1
-    following = 1 << 62
-    for write in draft.writes(number):
-        if write < at:
-            start = max(start, write)
-        else:
-            following = min(following, write)
-    end = start
-    for use in draft.uses(number):
-        if start < use < following:
-            end = max(end, use)
-    return end
+    writes = draft.writes(number)
+    start = max((write for write in writes if write < at), default=-1)
+    following = min((write for write in writes if write >= at), default=1 << 62)
+    return max((use for use in draft.uses(number) if start < use < following), default=start)
 
 
 def _later_runs(draft: Draft, chain: list[int], at: int) -> tuple[int, ...]:

@@ -1,12 +1,9 @@
 """Which residuals wait at the peak, and which steps run again after it, by minimum cuts in near-linear time.
 
-At the peak of a schedule some versions wait (the *residuals*, see `segments`). A residual either waits or its maker runs again, and so does
-the maker of each input of a step that runs again. With a price for a waiting byte, the choice that minimizes
-
-    time of steps that run again + price x waiting bytes
-
-is a minimum cut of a network with a node for each step and each version (He & Yu 2023, "Transcending runtime-memory tradeoffs in
-checkpointing by being fusion aware"; the model of closures is Picard's, 1976). It is exact for the peak.
+A residual (see `segments`) waits, or its maker runs again, and so does the maker of each input of a step that runs again. With a price for
+a waiting byte, the choice with the least `time of steps that run again + price x waiting bytes` is a minimum cut of a network with a node
+for each step and each version (He & Yu 2023, "Transcending runtime-memory tradeoffs in checkpointing by being fusion aware"; the model of
+closures is Picard's, 1976). It is exact for the peak.
 
 Choices for rising prices nest. Equal blocks of a network change at the same price, so a budget between two choices is met by following the
 expensive one in the first steps, whose values wait longest, and the cheap one in the rest.
@@ -190,7 +187,6 @@ class Network:
         return Choice(again, self.always + int(self.nbytes[self.saved(again, certain)].sum()), float(self.time[again].sum()))
 
     def saved(self, again: Booleans, certain: Booleans) -> Booleans:
-        """Return the versions that wait, given the steps that run again."""
         needed = self.residual.copy()
         needed[self.reads[again[self.reads[:, 0]], 1]] = True
         made_before = (self.made >= 0) & (self.made < self.peak)

@@ -9,7 +9,7 @@ repeats that no longer serve are taken back.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -24,39 +24,34 @@ OFFERS = 32  # schedules of one level that are looked at
 FREE = 1e-4  # share of the whole time below which one is as cheap as another
 
 
-class NestedCuts:
-    """One sequence of nested cuts."""
-
-    def __init__(self, problem: Problem, cuts: Sequence[list[int]], budget: int) -> None:
-        self.draft = Draft(problem, problem.graph.order, budget)
-        self._problem, self._cuts, self._levels = problem, cuts, 0
-
-    @property
-    def is_at_its_end(self) -> bool:
-        return self._levels == LEVELS or self.draft.overflow() == 0
-
-    def go_on(self, deadline: float) -> None:
-        draft = self.draft
-        if self._levels:
-            self._cuts = minimum_cuts(self._problem, draft.steps(), draft.budget, deadline)
-        steps = _cheapest_way(draft, self._cuts)
-        self._levels = LEVELS if steps is None else self._levels + 1
-        if steps is not None:
-            draft.load(steps)
-            fill(draft, deadline)
-
-
 def nested_cuts(problem: Problem, firsts: Iterable[Sequence[list[int]]], budget: int, deadline: float) -> list[list[int]]:
-    """Return schedules of several such sequences, nearest to the budget first; the cheapest so far is continued."""
-    ways = [NestedCuts(problem, cuts, budget) for cuts in firsts]
-    while not problem.stop(deadline):
-        cheapest = min(ways, key=lambda way: way.draft.time if not way.is_at_its_end else math.inf, default=None)
-        least_time = min((way.draft.time for way in ways if way.draft.overflow() == 0), default=math.inf)
-        if cheapest is None or cheapest.is_at_its_end or cheapest.draft.time >= least_time:
+    """Return schedules, one for each first set of cuts, nearest to the budget first; the cheapest so far is continued."""
+    drafts: list[Draft] = []
+    levels: dict[int, Iterator[bool]] = {}
+    for k, cuts in enumerate(firsts):
+        drafts.append(Draft(problem, problem.graph.order, budget))
+        levels[k] = _levels(drafts[k], cuts, deadline)
+    while levels and not problem.stop(deadline):
+        cheapest = min(levels, key=lambda k: drafts[k].time)
+        if drafts[cheapest].time >= min((draft.time for draft in drafts if draft.overflow() == 0), default=math.inf):
             break
-        cheapest.go_on(deadline)
-    ways.sort(key=lambda way: (way.draft.overflow(), way.draft.time))
-    return [way.draft.steps() for way in ways]
+        if not next(levels[cheapest], False):
+            del levels[cheapest]
+    drafts.sort(key=lambda draft: (draft.overflow(), draft.time))
+    return [draft.steps() for draft in drafts]
+
+
+def _levels(draft: Draft, cuts: Sequence[list[int]], deadline: float) -> Iterator[bool]:
+    """Load one level after another into the draft, as long as a cut lowers its overflow."""
+    for level in range(LEVELS):
+        if level:
+            cuts = minimum_cuts(draft.problem, draft.steps(), draft.budget, deadline)
+        steps = _cheapest_way(draft, cuts)
+        if steps is None:
+            return
+        draft.load(steps)
+        fill(draft, deadline)
+        yield True
 
 
 def _cheapest_way(start: Draft, offers: Sequence[list[int]]) -> list[int] | None:

@@ -1,13 +1,14 @@
 """The portfolio of solvers: which are tried, in which order, and which schedule wins."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import NamedTuple
 
-from graphwright.plan.model import Buffer, CostGraph, Task
+from graphwright.plan.model import CostGraph
 from graphwright.plan.simulate import simulate_unchecked
 from graphwright.plan.solvers.backward import WIDTH, BackwardSearch
 from graphwright.plan.solvers.descent import descend
 from graphwright.plan.solvers.draft import Draft
-from graphwright.plan.solvers.eviction import run_under_cap
 from graphwright.plan.solvers.improve import fill, ruin_and_recreate
 from graphwright.plan.solvers.intervals import reduce_overflow
 from graphwright.plan.solvers.minimum_cut import minimum_cuts
@@ -18,17 +19,24 @@ from graphwright.plan.solvers.segments import segment_levels
 
 SEARCHED = 600
 """Tasks up to which the backward search runs: each of its states holds all tasks and buffers."""
-MANY = 6_000
-"""Tasks above which fewer orders are tried, and no eviction: they pay for every buffer that they move."""
 LARGE = 30_000
-"""Tasks above which a plan by minimum cuts is not improved: all that takes more than near-linear time is left out."""
+"""Tasks above which only one order is tried, and its plan is not improved: all that takes more than near-linear time is left out."""
 PROOF, WIDEST = (8_000, 100_000), (1_600, 1_000_000)
-"""States and units of work of the backward search if nothing else fits, up to 400 tasks: a proof that nothing does, at last a way."""
+"""States and units of work of the backward search if nothing else fits: for a proof that nothing does, and as the last resort."""
 WORK = 200_000
 """Units of work for one solver, some 2 s: a third of the default time limit."""
 FIRST = 0.85
 """Share of the time limit for the first plans. The rest improves the best of them, which pays less the longer it takes."""
 FOREVER = float("inf")
+
+
+class Point(NamedTuple):
+    """A plan met on the way down to the smallest peak."""
+
+    peak: int
+    time: float
+    steps: list[int]
+    how: str
 
 
 class Portfolio:
@@ -58,9 +66,11 @@ class Portfolio:
         self.how = ""
         self.low = low
         self.impossible = 0
-        self.told = 0.0
+        self._share_done = 0.0
+        self._budget = 0
+        self._best: Draft | None = None  # within that budget
         self._backward: BackwardSearch | None = None
-        self._descent: list[tuple[int, float, list[int], str]] | None = None
+        self._descent: list[Point] | None = None
         self.say(0.0, "reordering")
         self.orders = reorder(self.problem)
 
@@ -69,9 +79,9 @@ class Portfolio:
         self.descent_work = int(min(self.descent_work, longest_s / (3 * UNIT_S)))
 
     def say(self, share: float, text: str) -> None:
-        self.told = max(self.told, min(1.0, share))
+        self._share_done = max(self._share_done, min(1.0, share))
         if self.progress is not None:
-            self.progress(self.told, text)
+            self.progress(self._share_done, text)
 
     def original(self, steps: Sequence[int]) -> list[int]:
         return [self.labels[task] for task in steps]
@@ -81,117 +91,100 @@ class Portfolio:
 
         Until a first answer is found the search goes on beyond the deadline, up to the problem's last moment.
         """
-        problem = self.problem
-        order = self.orders[0]
-        started = now()
-        start = Draft(problem, order, budget)
-        if start.overflow() == 0:
-            fits = Draft(problem, problem.graph.order, budget).overflow() == 0
-            self.how = "original order" if fits else "reorder"
-            return self.original(problem.graph.order if fits else order), True
-        best = self._first(budget, deadline)
-        if best is None and budget <= self.impossible:
-            return None, False
+        problem, started = self.problem, now()
+        for order, how in ((problem.graph.order, "original order"), (self.orders[0], "reorder")):
+            if Draft(problem, order, budget).overflow() == 0:
+                self.how = how
+                return self.original(order), True
+        self._budget, self._best = budget, None
+        self._try_all(deadline)
+        if self._best is None:
+            self._take_from_descent(deadline)
+        if self._best is None:
+            self._take_from_search(FOREVER, *WIDEST)
+        best = self._best
         if best is None:
-            best = self._from_descent(budget, deadline) or self._searched_widely(budget, *WIDEST)
-        if best is None:
             return None, False
-        if problem.task_count > LARGE:
-            return self.original(best.steps()), best.time <= problem.base_time
-        self.say(0.6, "improving")
-        until = min(deadline, now() + (1 - FIRST) * (deadline - started))
-        first = best.time
-        best = min(best, ruin_and_recreate(best, until), key=lambda plan: plan.time)
-        self.how += ", improved" if best.time < first else ""
+        if problem.task_count <= LARGE:
+            self.say(0.6, "improving")
+            first, best = best, ruin_and_recreate(best, min(deadline, now() + (1 - FIRST) * (deadline - started)))
+            self.how += ", improved" if best.time < first.time else ""
         return self.original(best.steps()), best.time <= problem.base_time
 
-    def _take(self, best: Draft | None, steps: Sequence[int], budget: int, how: str, until: float) -> Draft | None:
-        """Repair and fill a schedule; return the better of it and `best`."""
-        plan = Draft(self.problem, steps, budget)
-        cap = self._time_cap(best)
-        if plan.time > cap or not reduce_overflow(plan, until, time_cap=cap):
-            return best
-        fill(plan, until)
-        if best is None or (plan.time, plan.peak) < (best.time, best.peak):
-            self.how = how
-            return plan
-        return best
-
-    def _first(self, budget: int, deadline: float) -> Draft | None:
-        """Return the best of one run of each solver on each order."""
-        problem = self.problem
-        started = now()
-        best: Draft | None = None
-        orders = self.orders[: 3 if problem.task_count <= MANY else 2 if problem.task_count <= LARGE else 1]
-        work = WORK
-        searched = False
+    def _try_all(self, deadline: float) -> None:
+        problem, started = self.problem, now()
+        orders = self.orders[: 3 if problem.task_count <= LARGE else 1]
+        work, searched = WORK, False
         for place, order in enumerate(orders):
             until = started + FIRST * (deadline - started) * (place + 1) / len(orders)
-            if place and now() > self._until(best, budget, until):
+            if place and now() > self._until(until):
                 break
-            share = 0.6 / len(orders)
-            self.say(share * place, "cutting")
-            cuts = minimum_cuts(problem, order, budget, self._until(best, budget, until))
-            fit = bool(cuts) and max(simulate_unchecked(problem.graph, cuts[0])) <= budget
-            starts = [(steps, "minimum cut") for steps in cuts[:2]] if fit else []
-            if cuts and not fit and not place:
-                self.say(share * 0.1, "cutting again")
-                last = started + (problem.last - started) / 2
-                others = (minimum_cuts(problem, other, budget, last) for other in orders[1:])
-                starts = [(steps, "nested minimum cuts") for steps in nested_cuts(problem, (cuts, *others), budget, last)]
-            if fit and problem.task_count > LARGE:
-                with self.problem.limited(work):
-                    return self._take(best, cuts[0], budget, "minimum cut", until)
-            self.say(share * (place + 0.25), "recomputing segments")
-            nothing: list[list[int]] = []
-            level = next(segment_levels(problem, order, budget, self._until(best, budget, until)), nothing)
-            starts += [(steps, "segments") for steps in level[:2]]
-            for steps, how in starts:
-                with self.problem.limited(work):
-                    best = self._take(best, steps, budget, how, self._until(best, budget, until))
-                if best is None and not searched:  # the search from the end is what gets through where the others do not
+            self.say(0.6 * place / len(orders), "cutting and recomputing")
+            for steps, how in self._starts(order, orders[1:] if place == 0 else [], until):
+                with problem.limited(work):
+                    self._take(steps, how, self._until(until))
+                if self._best is None and not searched:  # the search from the end gets through where the others do not
                     searched = True
-                    best = self._searched(None, budget, FOREVER) or self._searched_widely(budget, *PROOF)
-                    if budget <= self.impossible:
-                        return None
-                work = self._work(best, budget)
-            self.say(share * (place + 0.5), "recomputing single values")
-            with self.problem.limited(work):
-                best = self._take(best, order, budget, "intervals", self._until(best, budget, until))
-            work = self._work(best, budget)
-            if problem.task_count <= MANY:
-                steps = run_under_cap(problem, order, budget, deadline if best is None else until)
-                if steps is not None:
-                    best = self._take(best, steps, budget, "eviction", deadline if best is None else until)
-        return best if searched else self._searched(best, budget, self._until(best, budget, deadline))
+                    self._take_from_search(FOREVER)
+                    if self._best is None:
+                        self._take_from_search(FOREVER, *PROOF)
+                    if self._budget <= self.impossible:
+                        return
+                work = self._work()
+        if not searched:
+            self._take_from_search(self._until(deadline))
 
-    def _until(self, best: Draft | None, budget: int, deadline: float) -> float:
-        """Return the deadline if there is an answer; otherwise no deadline."""
-        answered = best is not None or (self._descent is not None and self._descent[0][0] <= budget)
+    def _starts(self, order: list[int], others: Sequence[list[int]], until: float) -> Iterator[tuple[list[int], str]]:
+        """Yield schedules to repair, with the names of their solvers.
+
+        Args:
+            others: more orders for nested cuts; without any there are none.
+        """
+        problem, budget = self.problem, self._budget
+        cuts = minimum_cuts(problem, order, budget, self._until(until))
+        if cuts and max(simulate_unchecked(problem.graph, cuts[0])) <= budget:
+            yield from ((steps, "minimum cut") for steps in cuts[: 2 if problem.task_count <= LARGE else 1])
+            if problem.task_count > LARGE:
+                return
+        elif cuts and others:
+            started = now()
+            last = started + (problem.last - started) / 2
+            ways = (cuts, *(minimum_cuts(problem, other, budget, last) for other in others))
+            yield from ((steps, "nested minimum cuts") for steps in nested_cuts(problem, ways, budget, last))
+        nothing: list[list[int]] = []
+        level = next(segment_levels(problem, order, budget, self._until(until)), nothing)
+        yield from ((steps, "segments") for steps in level[:2])
+        yield order, "intervals"
+
+    def _take(self, steps: Sequence[int], how: str, until: float) -> None:
+        plan, best = Draft(self.problem, steps, self._budget), self._best
+        cap = self._time_cap()
+        if plan.time > cap or not reduce_overflow(plan, until, time_cap=cap):
+            return
+        fill(plan, until)
+        if best is None or (plan.time, plan.peak) < (best.time, best.peak):
+            self._best, self.how = plan, how
+
+    def _until(self, deadline: float) -> float:
+        answered = self._best is not None or (self._descent is not None and self._descent[0].peak <= self._budget)
         return deadline if answered else FOREVER
 
-    def _work(self, best: Draft | None, budget: int) -> int:
-        """Return the work to spend on one more solver; less if all before it failed."""
-        if best is not None:
+    def _work(self) -> int:
+        if self._best is not None:
             return WORK
-        return WORK // 2 if self.descent()[0][0] <= budget else WORK // 5
+        return WORK // 2 if self.descent()[0].peak <= self._budget else WORK // 5
 
-    def _time_cap(self, best: Draft | None) -> float:
+    def _time_cap(self) -> float:
         """Return the time beyond which a plan is not worth repairing; recomputations can still be taken back afterward."""
-        return FOREVER if best is None else best.time + 2 * (best.time - self.problem.base_time)
+        return FOREVER if self._best is None else self._best.time + 2 * (self._best.time - self.problem.base_time)
 
-    def _searched(self, best: Draft | None, budget: int, until: float, work: int = WORK, width: int = WIDTH) -> Draft | None:
-        steps = self._search(budget, work, self._time_cap(best), until, width=width)
-        if steps is None:
-            return best
-        with self.problem.limited(WORK):
-            return self._take(best, steps, budget, "search from the end", until)
+    def _take_from_search(self, until: float, width: int = WIDTH, work: int = WORK) -> None:
+        steps = self._search(self._budget, work, width, self._time_cap(), until)
+        if steps is not None:
+            with self.problem.limited(WORK):
+                self._take(steps, "search from the end", until)
 
-    def _searched_widely(self, budget: int, width: int, work: int) -> Draft | None:
-        small = self.problem.task_count <= 2 * SEARCHED // 3
-        return self._searched(None, budget, FOREVER, work, width) if small else None
-
-    def _search(self, budget: int, work: int, time_cap: float = FOREVER, until: float = FOREVER, *, width: int = WIDTH) -> list[int] | None:
+    def _search(self, budget: int, work: int, width: int = WIDTH, time_cap: float = FOREVER, until: float = FOREVER) -> list[int] | None:
         if self.problem.task_count > SEARCHED or budget <= self.impossible or self.problem.stop(until):
             return None
         if self._backward is None:
@@ -203,20 +196,16 @@ class Portfolio:
             self.impossible = max(self.impossible, budget)
         return result.steps
 
-    def _from_descent(self, budget: int, deadline: float) -> Draft | None:
-        """Return the cheapest plan within the budget among those of the descent."""
-        fitting = [(time, peak, place) for place, (peak, time, _, _) in enumerate(self.descent()) if peak <= budget]
-        if not fitting:
-            return None
-        _, _, steps, how = self.descent()[min(fitting)[2]]
-        plan = Draft(self.problem, steps, budget)
-        with self.problem.limited(WORK):
-            fill(plan, deadline)
-        self.how = how
-        return plan
+    def _take_from_descent(self, deadline: float) -> None:
+        fitting = [point for point in self.descent() if point.peak <= self._budget] if self._budget > self.impossible else []
+        if fitting:
+            point = min(fitting, key=lambda point: (point.time, point.peak))
+            self._best, self.how = Draft(self.problem, point.steps, self._budget), point.how
+            with self.problem.limited(WORK):
+                fill(self._best, deadline)
 
-    def descent(self) -> list[tuple[int, float, list[int], str]]:
-        """Return plans met on the way down to the smallest peak: (peak, time, steps, how).
+    def descent(self) -> list[Point]:
+        """Return plans met on the way down to the smallest peak, by peak and time.
 
         It is computed once, and depends on the graph and the allowed work only.
         """
@@ -224,7 +213,7 @@ class Portfolio:
             return self._descent
         problem = self.problem
         order = self.orders[0]
-        points: list[tuple[int, float, list[int], str]] = []
+        points: list[Point] = []
         starts: list[tuple[list[int], str]] = [(order, "intervals, step by step")]
         for place, level in enumerate(segment_levels(problem, order, 0, FOREVER)):
             lowest = min(level[:4], key=lambda steps: max(simulate_unchecked(problem.graph, steps)))
@@ -233,14 +222,13 @@ class Portfolio:
             self.say(0.6 + 0.3 * place / len(starts), "looking for the smallest peak")
             with self.problem.limited(self.descent_work // len(starts)):
                 plans = descend(Draft(problem, steps, 0), self.low, max_time=FOREVER, until=FOREVER, improving_until=FOREVER, seed=place)
-                points.extend((plan.peak, plan.time, plan.steps(), how) for plan in plans)
-        points.extend((plan.peak, plan.time, plan.steps(), "search from the end") for plan in self._halve(min(points)[0]))
-        points.sort(key=lambda entry: (entry[0], entry[1]))
+                points.extend(Point(plan.peak, plan.time, plan.steps(), how) for plan in plans)
+        points.extend(self._halve(min(points).peak))
+        points.sort(key=lambda point: (point.peak, point.time))
         self._descent = points
         return points
 
-    def _halve(self, peak: int) -> Iterator[Draft]:
-        """Yield plans with smaller peaks by the backward search, halving the distance to the bound."""
+    def _halve(self, peak: int) -> Iterator[Point]:
         low = self.low
         enough = (peak - low) // 50
         while peak - low > enough:
@@ -250,18 +238,18 @@ class Portfolio:
                 low = middle + 1
                 continue
             plan = Draft(self.problem, steps, middle)
-            yield plan
+            yield Point(plan.peak, plan.time, steps, "search from the end")
             peak = plan.peak
 
     def smallest(self) -> list[int]:
-        """The schedule with the smallest peak found."""
-        _, _, steps, self.how = self.descent()[0]
-        return self.original(steps)
+        point = self.descent()[0]
+        self.how = point.how
+        return self.original(point.steps)
 
 
 def canonical(graph: CostGraph) -> CostGraph:
     """Return the graph with tasks numbered by `order` and buffers by first use."""
-    task_at = {index: place for place, index in enumerate(graph.order)}
+    task_at: dict[int | None, int] = {index: place for place, index in enumerate(graph.order)}
     buffer_at: dict[int, int] = {}
     for index in graph.order:
         for number in (*graph.tasks[index].inputs, *graph.tasks[index].outputs):
@@ -269,27 +257,27 @@ def canonical(graph: CostGraph) -> CostGraph:
     unused = [number for number in range(len(graph.buffers)) if number not in buffer_at]
     for number in sorted(unused, key=lambda number: (graph.buffers[number].nbytes, graph.buffers[number].kept)):
         buffer_at[number] = len(buffer_at)
-    tasks: list[Task] = []
-    for index in graph.order:
-        task = graph.tasks[index]
-        tasks.append(
-            Task(
-                task.name,
-                task.time,
-                tuple(buffer_at[number] for number in task.inputs),
-                tuple(buffer_at[number] for number in task.outputs),
-                tuple(sorted(task_at[other] for other in task.after)),
-                task.workspace_bytes,
-                task.recomputable,
-                tuple((buffer_at[number], buffer_at[output]) for number, output in task.in_place),
-            )
+
+    def at(numbers: Iterable[int]) -> tuple[int, ...]:
+        return tuple(buffer_at[number] for number in numbers)
+
+    tasks = [
+        replace(
+            task,
+            again=None,
+            inputs=at(task.inputs),
+            outputs=at(task.outputs),
+            after=tuple(sorted(task_at[other] for other in task.after)),
+            in_place=tuple((buffer_at[number], buffer_at[output]) for number, output in task.in_place),
         )
-    buffers: list[Buffer | None] = [None] * len(graph.buffers)
-    for number, buffer in enumerate(graph.buffers):
-        producer = None if buffer.producer is None else task_at[buffer.producer]
-        killer = None if buffer.killed_by is None else task_at[buffer.killed_by]
-        buffers[buffer_at[number]] = Buffer(buffer.name, buffer.nbytes, producer, buffer.kept, killer)
-    order = tuple(range(len(tasks)))
-    return CostGraph(
-        tuple(tasks), tuple(buffer for buffer in buffers if buffer is not None), order, graph.resident_bytes, graph.time_unit, graph.name
-    )
+        for task in (graph.tasks[index] for index in graph.order)
+    ]
+    buffers = [
+        replace(
+            graph.buffers[number],
+            producer=task_at.get(graph.buffers[number].producer),
+            killed_by=task_at.get(graph.buffers[number].killed_by),
+        )
+        for number in buffer_at
+    ]
+    return replace(graph, tasks=tuple(tasks), buffers=tuple(buffers), order=tuple(range(len(tasks))))

@@ -39,11 +39,9 @@ class Problem:
         self.inputs = [task.inputs for task in tasks]
         self.outputs = [task.outputs for task in tasks]
         self.workspace = [task.workspace_bytes for task in tasks]
-        self.recomputable = [task.recomputable for task in tasks]
         self.nbytes = [buffer.nbytes for buffer in buffers]
         self.kept = [buffer.kept for buffer in buffers]
         self.producer = [-1 if buffer.producer is None else buffer.producer for buffer in buffers]
-        self.killed_by = [-1 if buffer.killed_by is None else buffer.killed_by for buffer in buffers]
         self.consumers: list[list[int]] = [[] for _ in buffers]
         for index, task in enumerate(tasks):
             for number in task.inputs:
@@ -59,12 +57,9 @@ class Problem:
         ]
         self.born = [sum(self.nbytes[number] for number in task.outputs) for task in tasks]
         # Tasks that must not run again once any of these has run.
-        self.killers: list[tuple[int, ...]] = [
-            tuple(sorted({self.killed_by[number] for number in (*task.inputs, *task.outputs)} - {-1})) for task in tasks
-        ]
-        for index, task in enumerate(tasks):
-            if index in self.killers[index] or not task.recomputable:
-                self.recomputable[index] = False
+        killers = [{buffers[number].killed_by for number in (*task.inputs, *task.outputs)} for task in tasks]
+        self.killers = [tuple(sorted(killer for killer in some if killer is not None)) for some in killers]
+        self.recomputable = [task.recomputable and index not in self.killers[index] for index, task in enumerate(tasks)]
         # Tasks whose `after` names the task.
         self.before: list[list[int]] = [[] for _ in tasks]
         for index, task in enumerate(tasks):
@@ -87,7 +82,6 @@ class Problem:
             self.work_limit = before
 
     def precedence(self) -> tuple[list[list[int]], list[list[int]]]:
-        """Return the successors and the predecessors of every task by all rules on first runs."""
         successors: list[set[int]] = [set() for _ in range(self.task_count)]
         for index in range(self.task_count):
             for number in self.inputs[index]:

@@ -1,15 +1,13 @@
 """Segments between narrow cuts: classic checkpointing, on any schedule.
 
 At the peak of a schedule some buffers wait, made before the peak and read after it (the *residuals*). The steps before the peak are split
-into segments at positions where few bytes are still needed by later steps before the peak (narrow cuts). Buffers that cross a cut are
-saved; all other residuals are dropped, and the first read after the peak remakes its segment from the cut below it.
+into segments at *narrow cuts*, where later steps before the peak need few bytes. Buffers that cross a cut are saved; all other residuals
+are dropped, and the first read after the peak remakes its segment from the cut below it.
 
 Segments have equal bytes, or are *graded*: when a segment is remade, buffers saved for later segments are gone already, so an earlier
-segment may be longer, as long as the bytes saved before a segment and its own residuals fit together. A chain of n layers then needs the
-memory of sqrt(2 n) of them instead of 2 sqrt(n), and the last segment is not remade.
-
-Applied to its own result, the function gives the multi-level schedules that very small budgets need (Griewank & Walther 2000, "revolve";
-Chen et al. 2016, "sublinear memory cost").
+segment may be longer. A chain of n layers then needs the memory of sqrt(2 n) of them instead of 2 sqrt(n), and the last segment is not
+remade. Applied to its own result, the function gives the multi-level schedules that very small budgets need (Griewank & Walther 2000,
+"revolve"; Chen et al. 2016, "sublinear memory cost").
 """
 
 import bisect
@@ -204,7 +202,6 @@ class Lives:
         return crossing, [0, *itertools.accumulate(inside)], spans
 
     def save(self, size: float, *, graded: bool) -> tuple[set[int], list[int]]:
-        """Return cuts, and the versions that cross them."""
         crossing, prefix, spans = self._crossings
         cut, before = _graded(crossing, prefix, size) if graded else _equal(crossing, prefix, size)
         cuts: list[int] = []

@@ -220,8 +220,8 @@
   function drawCurve() {
     const curve = report.curve;
     if (!curve) return;
-    const points = [...curve.points].sort((first, second) => first.peakBytes - second.peakBytes), all = [...points, curve.chosen, ...(curve.measured ? [curve.measured] : [])];
-    const describe = (point) => `${formatBytes(point.peakBytes)} for ${(100 * point.overhead).toFixed(1)} % more time`;
+    const points = [...curve.points].sort((first, second) => first.peak_bytes - second.peak_bytes), all = [...points, curve.chosen, ...(curve.measured ? [curve.measured] : [])];
+    const describe = (point) => `${formatBytes(point.peak_bytes)} for ${(100 * point.overhead).toFixed(1)} % more time`;
     const most = Math.max(...all.map((point) => point.overhead), 0.01), upright = (now, nbytes, name, text, y) => {
       if (nbytes > now.x.to) return;
       const x = now.px(nbytes);
@@ -229,18 +229,18 @@
       note(now, x, y, text, { class: name });
     };
     lineChart(document.querySelector("#curve .plot"), document.querySelector("#curve .said"), () => ({
-      x: { from: 0, to: 1.06 * Math.max(...all.map((point) => point.peakBytes)), bytes: true, title: "peak memory" },
+      x: { from: 0, to: 1.06 * Math.max(...all.map((point) => point.peak_bytes)), bytes: true, title: "peak memory" },
       y: { from: Math.min(0, ...all.map((point) => 1.1 * point.overhead)), to: 1.15 * most, format: (value) => `${Number((100 * value).toPrecision(3))} %`, title: "extra time" },
       top: 34,
-      rows: [{ color: color("residuals"), points: points.map((point) => [point.peakBytes, point.overhead, describe(point)]) },
-        { color: color("recomputation"), bare: true, size: () => 8, points: [[curve.chosen.peakBytes, curve.chosen.overhead, `chosen: ${describe(curve.chosen)}`]] },
-        ...(curve.measured ? [{ color: color("gradients"), bare: true, size: () => 8, points: [[curve.measured.peakBytes, curve.measured.overhead, `measured: ${describe(curve.measured)}`]] }] : [])],
+      rows: [{ color: color("residuals"), points: points.map((point) => [point.peak_bytes, point.overhead, describe(point)]) },
+        { color: color("recomputation"), bare: true, size: () => 8, points: [[curve.chosen.peak_bytes, curve.chosen.overhead, `chosen: ${describe(curve.chosen)}`]] },
+        ...(curve.measured ? [{ color: color("gradients"), bare: true, size: () => 8, points: [[curve.measured.peak_bytes, curve.measured.overhead, `measured: ${describe(curve.measured)}`]] }] : [])],
       draw(now) {
         upright(now, curve.budgetBytes, "budget", `budget ${formatBytes(curve.budgetBytes)}`, 29);
         upright(now, curve.lowerBoundBytes, "bound", `lower bound ${formatBytes(curve.lowerBoundBytes)}`, Math.abs(now.px(curve.budgetBytes) - now.px(curve.lowerBoundBytes)) < 210 ? 13 : 29);
         const at = now.py(curve.chosen.overhead);
-        note(now, now.px(curve.chosen.peakBytes) - 36, at < now.box.top + 10 ? at + 12 : at + 4, "chosen");
-        if (curve.measured) note(now, now.px(curve.measured.peakBytes) + 46, now.py(curve.measured.overhead) + 4, "measured");
+        note(now, now.px(curve.chosen.peak_bytes) - 36, at < now.box.top + 10 ? at + 12 : at + 4, "chosen");
+        if (curve.measured) note(now, now.px(curve.measured.peak_bytes) + 46, now.py(curve.measured.overhead) + 4, "measured");
       },
     }));
   }

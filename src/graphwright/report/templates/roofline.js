@@ -6,13 +6,13 @@
   if (!chart || !host) return;
   const ridge = chart.flopsPerS / chart.bytesPerS, points = [...chart.layers, ...chart.opTypes];
   const left = Math.min(ridge / 20, ...points.map((p) => p.intensity)) / 2, right = Math.max(ridge * 20, ...points.map((p) => p.intensity)) * 2;
-  const low = Math.min(...points.map((p) => p.rate), chart.flopsPerS / 100) / 2, top = 2.5 * Math.max(chart.flopsPerS, ...points.map((p) => p.rate));
+  const low = Math.min(...points.map((p) => p.flops_per_s), chart.flopsPerS / 100) / 2, top = 2.5 * Math.max(chart.flopsPerS, ...points.map((p) => p.flops_per_s));
   const rate = (flops) => `${formatFlops(flops)}/s`;
-  const words = (p) => `${p.name}: ${rate(p.rate)}, ${(100 * p.ofRoof).toPrecision(3)} % of the roof (${p.limit}); ${p.intensity.toPrecision(3)} FLOP per byte; ${formatFlops(p.flops)} in ${formatTime(p.time)}`;
+  const words = (p) => `${p.name}: ${rate(p.flops_per_s)}, ${(100 * p.of_roof).toPrecision(3)} % of the roof (${p.limit}); ${p.intensity.toPrecision(3)} FLOP per byte; ${formatFlops(p.flops)} in ${formatTime(p.time_s)}`;
   const hidden = new Set();
   function marks(rows, name, tint, isLayer) {
-    const most = Math.max(...rows.map((p) => p.time), 1e-30);
-    return { color: color(tint), bare: true, points: hidden.has(name) ? [] : rows.map((p) => [p.intensity, p.rate, words(p)]), size: (k) => 3.5 + 9 * Math.sqrt(rows[k].time / most), layer: isLayer ? (k) => rows[k].layer : undefined };
+    const most = Math.max(...rows.map((p) => p.time_s), 1e-30);
+    return { color: color(tint), bare: true, points: hidden.has(name) ? [] : rows.map((p) => [p.intensity, p.flops_per_s, words(p)]), size: (k) => 3.5 + 9 * Math.sqrt(rows[k].time_s / most), layer: isLayer ? (k) => rows[k].layer : undefined };
   }
   const drawn = lineChart(host, document.querySelector("#roofline-chart .said"), () => ({
     x: { from: left, to: right, log: true, title: "FLOP per byte moved", format: (value) => String(value) },

@@ -26,13 +26,11 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """Steps before or after a linear op.
+    """Steps before or after a linear op, as one `step`.
 
     Attributes:
         end: the value at the far end of the chain.
-        step: all steps as one.
-        nodes: the nodes of the chain, from the linear op on.
-        moved: nodes among them that only move numbers, and stay.
+        nodes: the nodes of the chain, from the linear op on; nodes in `moved` only move numbers, and stay.
     """
 
     end: Value
@@ -119,7 +117,6 @@ def _arithmetic(node: Node, index: int, layout: Layout, channels: int, constants
 
 
 def _per_channel(array: Array, layout: Layout, channels: int) -> Array | None:
-    """Return one number per channel; None if the array is broadcast in another way."""
     if array.ndim > layout.rank:
         return None
     shape = [1] * (layout.rank - array.ndim) + list(array.shape)

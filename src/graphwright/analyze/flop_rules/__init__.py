@@ -1,1 +1,0 @@
-"""FLOP rules, one family of op types per file; `graphwright.analyze.flops` joins them."""
