@@ -51,7 +51,7 @@ _CHEAP = 0.1  # extra time as a share: a plan that takes no more needs no other 
 _NEEDLESS = ("plan, all verbs", "bfloat16", "optimizer")
 """Left out beside a cheap plan with the same results."""
 _HOW = {
-    "peak of a plan": "simulated in the order of the plan, which is kept when it runs",
+    "peak of a plan": "simulated in the order of the plan, which the step keeps when it runs",
     "peak of another step": "the upper end of its predicted range",
     "time": f"{HOW_TIME}; per example of the batch, relative to the step as it is; for bfloat16 it depends on which of its kernels the "
     "processor has, and is not known",
@@ -272,7 +272,7 @@ def _other_batch(own: _Own, target: Any, feeds: Mapping[str, Feed] | None) -> li
     if size in (0, own.batch):
         raise UnsupportedError(f"no {'other ' if size else ''}batch size fits")
     time = own.time_of(sized.tasks(size), size)
-    trains, words = bool(find_roles(own.before.tasks).backward), "results are the same: examples are computed apart"
+    trains, words = bool(find_roles(own.before.tasks).backward), "results are the same: examples are independent"
     if trains:
         words = "a smaller batch trains differently: retune the learning rate" if size < own.batch else "a larger batch trains differently"
     call = f"model.{'fit' if trains else 'predict'}(..., batch_size={size})" if keras else f"a batch of {size} in the data"
@@ -296,7 +296,7 @@ def _as_traced(traced: TracedStep) -> Callable[[], tuple[Any, Any]]:
 
 def _bfloat16(own: _Own) -> list[Suggestion]:
     changed, what = mixed_precision(own.traced.owner), "compute in bfloat16, with variables in float32"
-    results = "how long it takes depends on the processor's kernels for bfloat16; activations are rounded to 8 significant bits"
+    results = "its time depends on the processor's kernels for bfloat16; activations are rounded to 8 significant bits"
     return [_variant(own, changed, "bfloat16", what, results, f'keras.config.set_dtype_policy("{BFLOAT16}")  # before the model is made')]
 
 

@@ -228,7 +228,9 @@ def remove_debug() -> Step:
 
 
 @edit.command("convert-weights")
-def convert_weights(dtype: Annotated[Literal["bfloat16", "float16"], typer.Option(help="What to store weights as.")] = "bfloat16") -> Step:
+def convert_weights(
+    dtype: Annotated[Literal["bfloat16", "float16"], typer.Option(help="The dtype of stored weights.")] = "bfloat16",
+) -> Step:
     """Store weights in 16 bits; freezes the variables of a SavedModel first."""
     return _counted("converted", "constant", lambda graph: gw.convert_weights(graph, dtype))
 

@@ -80,7 +80,7 @@ Mode = Literal["auto", "train", "infer"]
 Order = Literal["traced", "executor"]
 Target = Annotated[str, typer.Argument(metavar="TARGET", help=_TARGET_HELP, show_default=False)]
 ModeOption = Annotated[
-    Mode, typer.Option("--mode", help="Of a Keras model: its training step or its inference; auto: the former where it is compiled.")
+    Mode, typer.Option("--mode", help="For a Keras model: its training step or its inference; auto: its training step if it is compiled.")
 ]
 Batch = Annotated[int | None, unset("Batch size, where the inputs leave it open.", min=1)]
 Feeds = Annotated[list[str] | None, unset(_FEED_HELP, "--feed")]

@@ -185,7 +185,7 @@ class MemoryPlan(OnPage):
         totals = [f"{decision}: {counted(count, 'value')} ({format_bytes(nbytes)})" for decision, (count, nbytes) in _totals(self).items()]
         decisions = Table(
             self.decisions, _DECISIONS, "table-decisions", "Forward values that the backward pass reads", lambda d: d.layer, limit=8,
-            empty="The step keeps no residuals.", title="What becomes of the residuals", hint="; ".join(totals),
+            empty="The step keeps no residuals.", title="Decisions about the residuals", hint="; ".join(totals),
         )  # fmt: skip
         tabs = [
             Tab("overview", "Overview", _overview(self)),
@@ -333,7 +333,7 @@ def _facts(plan: MemoryPlan) -> list[Fact]:
     time = "planned, as a share of the unmodified step"
     time += "" if math.isnan(overhead := _measured_overhead(plan)) else f"; measured {format_percent(overhead)}"
     if plan.least_overhead > 0:
-        time += f"; within this budget no plan by recomputing takes less than {format_percent(plan.least_overhead)}"
+        time += f"; within this budget every plan that recomputes takes at least {format_percent(plan.least_overhead)}"
     device = find_device(plan.recipe.device) if plan.recipe else None
     others = len(plan.timeline_after.labels) - plan.recomputed_count
     repeats = f"{format_count(plan.recomputed_count)} recomputations beside {format_count(others)} operations that touch 4 KiB and more"

@@ -172,7 +172,7 @@ class ParameterTable(Printed):
     def _sheet(self) -> Sheet:
         unknown = f"; the shapes of {len(self.unknown)} are not known" if self.unknown else ""
         counts = f"{format_count(self.total)} parameters, {format_bytes(self.total_bytes)} with all state"
-        more = "more scopes; a smaller depth adds them up"
+        more = "more scopes; a smaller depth groups them"
         blocks: list[Block] = [
             Facts(_facts(self.sums), part="always"),
             *(Paragraph(f"{warning}.", title="Warning", part="always") for warning in self.warnings),
