@@ -21,7 +21,8 @@ import tensorflow as tf
 
 import graphwright as gw
 from graphwright import train
-from graphwright.reversible.engine import BackwardRun, ForwardRun, InverseRun, Streams, no_inverse
+from graphwright.errors import UnsupportedError
+from graphwright.reversible.engine import BackwardRun, ForwardRun, InverseRun, Streams
 from graphwright.reversible.residual import ResidualFunction
 from graphwright.reversible.stream_layer import StreamLayer
 
@@ -215,7 +216,7 @@ class StageUnit(StreamLayer):
         return y1, of_x2 + run(g, y1)
 
     def stream_inverse(self, y: Streams, run: InverseRun) -> Streams:  # noqa: ARG002
-        raise no_inverse(self.name)
+        raise UnsupportedError(f"layer {self.name!r} has no inverse", where="inverse", cause="its shortcuts lose information")
 
     def stream_backward(self, y: Streams, dy: Streams, run: BackwardRun, x: Streams | None) -> tuple[Streams, Streams]:
         assert x is not None, "the engine stores the inputs of layers without inverse"

@@ -13,7 +13,7 @@ pytest.importorskip("tensorflow")
 from graphwright.source.private_tensorflow import registered_ops
 
 SOURCE = Path(__file__).parent.parent / "src" / "graphwright"
-MOST = 73
+MOST = 78
 TABLES = {
     "ir/traits/": "the traits themselves",
     "ops/": "facts about operations, a family per file",

@@ -31,13 +31,14 @@ NOT_RUN = {
 """By page, how a block begins that does not run, and why."""
 
 
-def blocks(text: str) -> list[tuple[int, str, str | None]]:
-    """Line, code and what it prints of each block without prompts."""
-    found: list[tuple[int, str, str | None]] = []
+def blocks(name: str, text: str) -> list[tuple[str, int, str, str | None]]:
+    """Return file, line, code and output of each block without prompts of a page; AutoGraph reads the source by file and line."""
+    found: list[tuple[str, int, str, str | None]] = []
     for match in BLOCK.finditer(text):
-        code = GIVEN[match["given"]] if match["given"] else match["code"]
-        if ">>>" not in code:
-            found.append((text.count("\n", 0, match.start()) + 2, code, match["printed"]))
+        if match["given"]:
+            found.append((f"docs/given/{match['given']}.txt", 1, GIVEN[match["given"]], None))
+        elif ">>>" not in match["code"]:
+            found.append((name, text.count("\n", 0, match.start()) + 2, match["code"], match["printed"]))
     return found
 
 
@@ -58,23 +59,23 @@ def agrees(want: str, got: str) -> bool:
     return all(abs(a - b) <= NEAR * max(abs(a), abs(b)) for a, b in pairs)
 
 
-WITH_BLOCKS = [name for name, path in PAGES.items() if blocks(path.read_text(encoding="utf-8"))]
+BLOCKS = {name: blocks(name, path.read_text(encoding="utf-8")) for name, path in PAGES.items()}
 
 
 @pytest.mark.slow
 @pytest.mark.tensorflow
 @pytest.mark.filterwarnings("ignore:The structure of `inputs`", "ignore:`shuffle=True` was passed")
-@pytest.mark.parametrize("name", WITH_BLOCKS)
+@pytest.mark.parametrize("name", [name for name, in_page in BLOCKS.items() if in_page])
 def test_the_blocks_of_a_page_run_and_print_what_it_says(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     pytest.importorskip("keras").utils.clear_session()  # names of layers begin anew, as in a fresh process
     namespace = {"__name__": "__main__"}
-    for line, code, printed in blocks(PAGES[name].read_text(encoding="utf-8")):
+    for file, line, code, printed in BLOCKS[name]:
         if any(code.startswith(start) for start in NOT_RUN.get(name, ())):
             continue
         out = io.StringIO()
         with redirect_stdout(out):
-            exec(compile("\n" * (line - 1) + code, name, "exec"), namespace)
+            exec(compile("\n" * (line - 1) + code, file, "exec"), namespace)
         if printed is not None:
             assert agrees(printed, out.getvalue()), f"{name}:{line} printed\n{out.getvalue()}"
 
@@ -88,12 +89,12 @@ def test_every_block_is_python_that_some_test_runs():
                 assert name != "README.md", "pytest does not collect README.md"
             else:
                 ast.parse(code)
-                assert any(code == run for _, run, _ in blocks(path.read_text(encoding="utf-8"))), f"{name}: {code[:60]}"
+                assert any(code == run for _, _, run, _ in BLOCKS[name]), f"{name}: {code[:60]}"
 
 
 def test_what_is_left_out_is_there():
     for name, starts in NOT_RUN.items():
-        codes = [code for _, code, _ in blocks(PAGES[name].read_text(encoding="utf-8"))]
+        codes = [code for _, _, code, _ in BLOCKS[name]]
         assert all(any(code.startswith(start) for code in codes) for start in starts)
 
 
@@ -111,5 +112,5 @@ def test_words_are_the_same_and_numbers_near(got, same):
 
 
 def test_a_block_that_prints_something_else_is_found():
-    ((line, code, printed),) = blocks("text\n\n```python\nprint(1)\n```\n\n```text\n2\n```\n")
-    assert (line, code, printed) == (4, "print(1)\n", "2\n")
+    (block,) = blocks("page", "text\n\n```python\nprint(1)\n```\n\n```text\n2\n```\n")
+    assert block == ("page", 4, "print(1)\n", "2\n")

@@ -135,7 +135,7 @@ def test_every_target_and_every_command(command, name):
         (("inspect", "my_targets:step"), "'step' is a plain Python function of x"),
         (("show", "my_targets:untraced"), "0 traces"),
         (("draw", "my_targets:untraced"), "give its shape: --feed"),
-        (("draw", "export", "--batch", "4"), "read as it is written"),
+        (("draw", "export", "--batch", "4"), "a file is read as it is"),
         (("edit", "my_targets:untraced", "out", "freeze"), "get_concrete_function"),
         (("verify", "export", "folded", "--batch", "4"), "add --trust"),
         (("edit", "tf1.pb", "out", "freeze"), "1 variable has no value: weight"),

@@ -35,7 +35,7 @@ def test_a_graph_and_its_files(tmp_path: Path) -> None:
     assert len(peaks) == 1
     assert len(gw.load(targets[3])) == len(gw.load(graph)), "the user's graph stays as it is"
     for target in (targets[4], targets[5]):
-        with pytest.raises(ArgumentError, match="trains, and nothing says what is fetched") as raised:
+        with pytest.raises(ArgumentError, match="contains a training op, and its fetches") as raised:
             gw.inspect(target, FEEDS)
         assert "train" in raised.value.remedy.split("nothing reads")[1]
 

@@ -320,7 +320,7 @@ def test_a_graph_that_says_nothing_of_training():
     graph, _, loss = graph_of_tf1(resource=True, run_updates=True)
     table = gw.count_parameters(v1.graph_util.extract_sub_graph(graph.as_graph_def(), [loss.op.name]))
     assert table.trainable == 116
-    assert "nothing says" in table.how["trainable"]
+    assert "are unknown" in table.how["trainable"]
 
 
 def test_a_batch_norm_whose_statistics_nobody_keeps():
@@ -377,7 +377,7 @@ def test_text_and_json(trained):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"), [({"depth": 0}, "depth=0"), ({"batch": 3}, "what is fetched"), ({"outputs": "no"}, "no node")]
+    ("arguments", "words"), [({"depth": 0}, "depth=0"), ({"batch": 3}, "without its fetches"), ({"outputs": "no"}, "no node")]
 )
 def test_arguments_are_checked(arguments, words):
     graph, *_ = graph_of_tf1(resource=True, run_updates=True)

@@ -125,7 +125,7 @@ def test_what_is_no_plan_is_said(tmp_path: Path) -> None:
         gw.optimize_memory(step)
     with pytest.raises(ArgumentError, match="a budget was given beside a plan"):
         gw.optimize_memory(step, 0.5, plan=sample_plan())
-    with pytest.raises(ArgumentError, match="does not say how it is followed"):
+    with pytest.raises(ArgumentError, match="lacks the data to follow it"):
         gw.optimize_memory(step, plan=sample_plan())
     with pytest.raises(FileFormatError, match=r"missing\.json"):
         gw.optimize_memory(step, plan=tmp_path / "missing.json")

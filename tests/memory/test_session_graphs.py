@@ -50,7 +50,7 @@ def test_other_graphs_train_the_same(make: Any, shape: tuple[int, ...]) -> None:
 def test_a_file_gives_a_graph_with_the_step(tmp_path: Path) -> None:
     path, written = tmp_path / "step.meta", tmp_path / "fast.meta"
     exported(residual(), path)
-    with pytest.raises(ArgumentError, match="runs what is in the file"):
+    with pytest.raises(ArgumentError, match="runs code of the file"):
         optimized(path, 0.75, IMAGES)
     options = ("--budget", "75%", "--outputs", "net/train,net/loss:0", "--feed", "x=8,16,16,3", "--trust", "--output", str(written))
     done = CliRunner().invoke(app, ["optimize", str(path), *options])

@@ -75,7 +75,7 @@ def test_refuses(value, message):
 
 
 def test_a_share_needs_a_total():
-    with pytest.raises(ArgumentError, match="no one peak that it could be a share of"):
+    with pytest.raises(ArgumentError, match="no single peak to which it refers"):
         _ = Budget.read(0.5).nbytes
     assert Budget.read("1KiB").nbytes == 1024
 

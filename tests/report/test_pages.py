@@ -62,7 +62,7 @@ def test_the_verdict_comes_first_and_the_sections_follow() -> None:
         for text in (
             plan.verdict, "Memory over the step", "How each figure was obtained",
             "Live at the planned peak", "Live at the original peak", "Memory and extra time", "Per layer",
-            "What becomes of the residuals",
+            "Decisions about the residuals",
         )
     ]  # fmt: skip
     assert places == sorted(places)

@@ -294,7 +294,7 @@ class OwnCall(keras.Model):
         (masked, "layer 'words' gives a mask"),
         (all_trained, "layer 'first' is the first that is trained"),
         (own_step, "OwnStep .* replaces train_step"),
-        (OwnCall, "OwnCall .* does not say which layer takes what"),
+        (OwnCall, "OwnCall .* does not state how its layers are connected"),
     ],
 )
 def test_what_is_refused(make: Callable[[], Any], words: str) -> None:
@@ -307,7 +307,7 @@ def test_what_is_refused(make: Callable[[], Any], words: str) -> None:
 def test_features_that_depend_on_the_batch_are_refused() -> None:
     center = layers.Lambda(lambda x: x - keras.ops.mean(x, axis=0, keepdims=True))
     model = cache_frozen(transfer(before=center))
-    with pytest.raises(UnsupportedError, match="differ with the other samples of its batch"):
+    with pytest.raises(UnsupportedError, match="depend on the other samples of its batch"):
         history_of(model, arrays())
 
 

@@ -224,7 +224,7 @@ def test_two_threads_ask_at_once(training_step: tuple[Any, tuple[Any, ...], tf.V
 def test_a_trace_of_the_user_keeps_its_graphs(training_step: tuple[Any, tuple[Any, ...], tf.Variable]) -> None:
     tf.summary.trace_on(graph=True)
     try:
-        with pytest.raises(UnsupportedError, match=r"trace of yours.*\n.*\n.*trace_export"):
+        with pytest.raises(UnsupportedError, match=r"your own trace.*\n.*\n.*trace_export"):
             graph_of(*training_step[:2])
     finally:
         tf.summary.trace_off()

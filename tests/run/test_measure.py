@@ -90,14 +90,14 @@ def test_meter_that_does_not_move_is_found_out(monkeypatch):
 
 @linux
 def test_missing_high_water_mark(monkeypatch):
-    with pytest.raises(MeasurementError, match="does not tell VmNothing"):
+    with pytest.raises(MeasurementError, match="does not report VmNothing"):
         meter._status("VmNothing")
 
     def refuse(self, text):
         raise PermissionError("no")
 
     monkeypatch.setattr(meter.Path, "write_text", refuse)
-    with pytest.raises(MeasurementError, match="cannot be set back"):
+    with pytest.raises(MeasurementError, match="cannot be reset"):
         meter.growth_of(lambda: None)
 
 
@@ -123,7 +123,7 @@ def test_process_killed_by_a_signal(monkeypatch, tmp_path):
     assert "ran out of memory" in caught.value.cause
     assert "nearly there" in str(caught.value)
     killed.write_text("#!/bin/sh\nsleep 60\n")
-    with pytest.raises(MeasurementError, match=r"given up after 0\.2 s"):
+    with pytest.raises(MeasurementError, match=r"stopped after 0\.2 s"):
         measure(tf.function(lambda x: x), tf.constant(1.0), timeout_s=0.2)
     killed.write_text("#!/bin/sh\nexit 0\n")  # well-behaved, but without a result
     with pytest.raises(MeasurementError, match="status 0"):

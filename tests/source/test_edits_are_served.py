@@ -217,7 +217,7 @@ def test_a_node_below_a_call_that_would_be_taken_for_another_is_refused(tmp_path
     write(graph, tmp_path / "served")
     assert tf.saved_model.load(str(tmp_path / "served")).signatures["serving_default"](x=tf.ones(2))["y"].numpy().tolist() == [-2.0, -2.0]
     graph.rename(graph[f"{call.name}/other"], f"{call.name}/doubled")
-    with pytest.raises(GraphError, match=f"'{call.name}/doubled' is also the name of what the call '{call.name}' runs"):
+    with pytest.raises(GraphError, match=f"'{call.name}/doubled' is also the name of a node that the call '{call.name}' runs"):
         write(graph, tmp_path / "refused")
 
 

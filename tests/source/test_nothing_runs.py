@@ -139,7 +139,7 @@ def test_planning_and_its_proof_run_nothing(models: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", ["tf1", "tf2_initializer"])
 def test_what_is_trusted_runs_when_it_is_loaded_to_be_called(models: Path, name: str) -> None:
-    with pytest.raises(ArgumentError, match="runs what is in the file"):
+    with pytest.raises(ArgumentError, match="runs code of the file"):
         load_callable(models / name, runs=True)
     if name == "tf1":
         signature = "'in' is not a valid parameter name"  # TensorFlow's own limit; the main op has run by then
@@ -165,7 +165,7 @@ def test_what_is_trusted_runs_when_it_is_loaded_to_be_called(models: Path, name:
     ids=["profile", "profile outputs", "measure", "inspect profile", "max batch"],
 )
 def test_what_runs_asks_for_trust(models: Path, name: str, run: Any) -> None:
-    with pytest.raises(ArgumentError, match="runs what is in the file") as caught:
+    with pytest.raises(ArgumentError, match="runs code of the file") as caught:
         run(models / name)
     assert caught.value.code == "untrusted"
 
@@ -289,7 +289,7 @@ def test_functions_and_classes_of_keras_that_are_no_parts_of_models_are_not_call
     for function in harmful:
         path = keras_file_with(tmp_path / f"model{suffix}", function)
         for read in (gw.load, gw.count_parameters):
-            with pytest.raises(ArgumentError, match="is a part, runs what is in the file") as caught:
+            with pytest.raises(ArgumentError, match="is a part, runs code of the file") as caught:
                 read(path)
             assert caught.value.code == "untrusted"
     assert (keras.config.floatx(), random.getstate()) == (floatx, before)

@@ -75,7 +75,7 @@ def test_layers_in_segments_leave_the_same_bits(name: str) -> None:
     ("loss_of", "reason"),
     [
         (loops.hidden_counter, "draws random numbers from a hidden state"),
-        (loops.list_of_results, "what a round needs of the former one is no tensor"),
+        (loops.list_of_results, "a round needs a value of the former round that is no tensor"),
     ],
 )
 def test_loops_that_cannot_be_run_again_are_refused(loss_of: Callable[[Any, Any], Any], reason: str) -> None:

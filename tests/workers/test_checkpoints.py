@@ -115,7 +115,7 @@ def test_a_damaged_checkpoint_is_skipped(tmp_path: Path, how: str) -> None:
 
     for newest in (2, 1):
         damage(paths[newest])
-        with pytest.warns(RuntimeWarning, match=f"step {newest + 1} is damaged in process 0 .*; the training goes on from step {newest}"):
+        with pytest.warns(RuntimeWarning, match=f"step {newest + 1} is damaged in process 0 .*; the training continues from step {newest}"):
             assert checkpoints.restore() == {"step": newest}
         assert set(weight.numpy()) == {float(newest)}
     damage(paths[0])

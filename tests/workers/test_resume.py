@@ -163,13 +163,13 @@ def test_a_folder_that_cannot_be_written_to_is_reported_before_training(tmp_path
 
 def test_an_epoch_that_became_shorter_is_refused(tmp_path: Path) -> None:
     _fit(_classifier(), tmp_path, before=(1, 4))
-    with pytest.raises(ArgumentError, match="shorter than what was trained"):
+    with pytest.raises(ArgumentError, match="shorter than the part that was already trained"):
         _fit(_classifier(), tmp_path, steps_per_epoch=2)
 
     def two_batches() -> Iterator[Any]:  # Keras does not know how many
         yield from [(_X[:8], _Y[:8])] * 2
 
-    with pytest.raises(ArgumentError, match="shorter than what was trained"):
+    with pytest.raises(ArgumentError, match="shorter than the part that was already trained"):
         _fit(_classifier(), tmp_path, (two_batches(),), batch_size=None)
 
 

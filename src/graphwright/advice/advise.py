@@ -43,15 +43,15 @@ from graphwright.step.summary import find_roles
 from graphwright.step.targets import Feed, about_a_step, read_target, trace
 
 _VERBS: Mapping[SuggestionKind, tuple[tuple[Verb, ...], str]] = {
-    "plan": (BIT_FOR_BIT, "bit for bit the same results"),
-    "plan, all verbs": (tuple(sorted(read_allow("all"))), "the same results but for the order of sums over the batch"),
+    "plan": (BIT_FOR_BIT, "the same results, bit for bit"),
+    "plan, all verbs": (tuple(sorted(read_allow("all"))), "the same results, except for the order of sums over the batch"),
 }
 _WORTH = 0.02  # of the peak: what saves less than this is not worth saying, and an optimizer that keeps less is left as it is
 _CHEAP = 0.1  # extra time as a share: a plan that takes no more needs no other verb and no change of the training
 _NEEDLESS = ("plan, all verbs", "bfloat16", "optimizer")
 """Left out beside a cheap plan with the same results."""
 _HOW = {
-    "peak of a plan": "simulated in the order of the plan, which is kept when it runs",
+    "peak of a plan": "simulated in the order of the plan, which the step keeps when it runs",
     "peak of another step": "the upper end of its predicted range",
     "time": f"{HOW_TIME}; per example of the batch, relative to the step as it is; for bfloat16 it depends on which of its kernels the "
     "processor has, and is not known",
@@ -128,7 +128,7 @@ def advise(
             cheap = next((s for s in suggestions if s.fits and s.kind == "plan" and s.time - 1 <= _CHEAP), None)
             if cheap is not None and name in _NEEDLESS:
                 extra = format_percent(cheap.time - 1)
-                left_out[name] = f"not looked at, since a plan with the same results fits for {extra} more time"
+                left_out[name] = f"not tried, because a plan with the same results fits for {extra} more time"
                 continue
             try:
                 answers = ask()
@@ -175,7 +175,7 @@ class _Own:
     def batch(self) -> int:
         first = {shape[0] for shape in self.traced.shapes if shape}
         if len(first) != 1:
-            raise ArgumentError("the inputs have no first dimension in common, so which one is the batch is not known")
+            raise ArgumentError("the batch size is ambiguous: the inputs have different first dimensions")
         return first.pop()
 
     def time_of(self, tasks: TaskMap, batch: int | None = None) -> float:
@@ -272,7 +272,7 @@ def _other_batch(own: _Own, target: Any, feeds: Mapping[str, Feed] | None) -> li
     if size in (0, own.batch):
         raise UnsupportedError(f"no {'other ' if size else ''}batch size fits")
     time = own.time_of(sized.tasks(size), size)
-    trains, words = bool(find_roles(own.before.tasks).backward), "results are the same: examples are computed apart"
+    trains, words = bool(find_roles(own.before.tasks).backward), "results are the same: examples are independent"
     if trains:
         words = "a smaller batch trains differently: retune the learning rate" if size < own.batch else "a larger batch trains differently"
     call = f"model.{'fit' if trains else 'predict'}(..., batch_size={size})" if keras else f"a batch of {size} in the data"
@@ -296,7 +296,7 @@ def _as_traced(traced: TracedStep) -> Callable[[], tuple[Any, Any]]:
 
 def _bfloat16(own: _Own) -> list[Suggestion]:
     changed, what = mixed_precision(own.traced.owner), "compute in bfloat16, with variables in float32"
-    results = "how long it takes depends on the processor's kernels for bfloat16; activations are rounded to 8 significant bits"
+    results = "its time depends on the processor's kernels for bfloat16; activations are rounded to 8 significant bits"
     return [_variant(own, changed, "bfloat16", what, results, f'keras.config.set_dtype_policy("{BFLOAT16}")  # before the model is made')]
 
 

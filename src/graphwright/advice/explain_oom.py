@@ -105,7 +105,7 @@ class explain_oom(keras.callbacks.Callback):  # noqa: N801 - it is called like a
         )
         free = free_bytes()
         if free is not None and free < _ROOM_BYTES:
-            what = f"{format_bytes(free)} are left to this process, since TensorFlow with oneDNN keeps what it took"
+            what = f"{format_bytes(free)} are left to this process, because TensorFlow with oneDNN does not return memory"
             return replace(report, left_out=f"{what}; set TF_ENABLE_ONEDNN_OPTS=0, or ask before: gw.advise(step, memory)")
         with shown(title="out of memory"):
             try:

@@ -45,7 +45,7 @@ def _open_dimensions(traced: TracedStep, graph: Graph) -> Iterable[Finding]:
     if open_axes:
         yield Finding(
             "open dimension",
-            f"the signature leaves {', '.join(open_axes)} open: with jit_compile=True XLA compiles a program for each size that comes",
+            f"the signature leaves {', '.join(open_axes)} open: with jit_compile=True XLA compiles a program for each new size",
             "pad the data to few sizes, or state the size in the signature",
             open_axes,
         )

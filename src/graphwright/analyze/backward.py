@@ -48,8 +48,8 @@ def gradient_side(graph: Graph) -> tuple[set[Node], list[Node]]:
     """Return the nodes that compute gradients, by name and confirmed by dataflow, and the forward nodes that they read.
 
     A gradient begins with ones of the loss's shape, with an op that exists for gradients only, or with the transposed factor of a forward
-    product. All nodes from there to other named nodes belong to it (custom gradients have no such names), and so do named nodes that only
-    gradients read (factors of derivatives). A gradient inside a loss is forward for the gradient of that loss, which begins later.
+    product. It contains all nodes on paths to other nodes with names of gradients (custom gradients have no such names), and the named
+    nodes that only gradients read (factors of derivatives). A gradient inside a loss belongs to the forward pass of that loss.
     """
     named = {n for n in graph.nodes if is_in_gradient_scope(n)}
     if not named:

@@ -116,14 +116,14 @@ def unknown_rounds(loop: Node | str) -> UnknownShapeError:
             f"the memory of the loop over a data set is not known: {name!r} ({loop.op_type})",
             where=f"node {name!r}",
             code=ErrorCode.UNKNOWN_ROUNDS,
-            cause="the step iterates over the data set itself, whose elements are made while it runs",
-            remedy="hand one element to the step as an argument, and iterate outside of it",
+            cause="the step iterates over a data set, whose elements are produced while it runs",
+            remedy="pass one element to the step as an argument, and iterate outside the step",
         )
     return UnknownShapeError(
-        f"how often the loop {name!r} runs is not known, and what it keeps grows with each round",
+        f"the number of rounds of loop {name!r} is unknown, and its memory grows with each round",
         where=f"node {name!r}",
         code=ErrorCode.UNKNOWN_ROUNDS,
-        cause="it ends by data: an argument, a variable that the step changes, rows or elements that the data have",
+        cause="its end depends on data: an argument, a variable that the step changes, or a number of elements",
         remedy="give example inputs (inputs=...), or the number that it depends on (feeds={'n': 50}, --feed n==50)",
     )
 
@@ -211,8 +211,8 @@ class _Builder:
                 where=f"node {value.producer.name!r} ({value.producer.op_type})",
                 code=ErrorCode.UNKNOWN_SIZE,
                 cause=_cause_of_unknown(value),
-                remedy="give the full shape of that input (feeds={name: shape}), or example inputs (inputs=...); a size that depends on "
-                "data is stated by tf.ensure_shape behind that node",
+                remedy="give the full shape of that input (feeds={name: shape}), or example inputs (inputs=...); for a size that "
+                "depends on data, put tf.ensure_shape behind that node",
             )
         if size >= _NO_MACHINE_HAS:
             raise UnknownShapeError(

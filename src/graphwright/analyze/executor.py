@@ -174,7 +174,7 @@ class _Frames:
         return self.time_of(node)
 
     def _goes_on_for_ever(self, token: Token) -> bool:
-        """Return whether a condition may be known only because a branch was assumed to be taken, as in a loop over an iterator."""
+        """Return whether a loop exceeds the round limit and has an unknown trip count, as a loop over an iterator."""
         return token.iteration >= _MOST_ROUNDS and token.frame.name not in self.most_rounds
 
     @cached_property

@@ -271,7 +271,7 @@ class Memory:
         if is_compiled_call(node):
             self.notes[HOW_COMPILED] = None
         elif op in CALL_TYPES or is_control_flow(node):
-            self.notes[f"{node.name!r} calls a function that TensorFlow does not inline; what it needs inside is not counted"] = None
+            self.notes[f"{node.name!r} calls a function that TensorFlow does not inline; its inner memory is not counted"] = None
         if forwards_several(node):
             return [None if b is None else self._held(b) for b in inputs]
         if node not in self.views:

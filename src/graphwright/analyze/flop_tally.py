@@ -15,7 +15,7 @@ from graphwright.ops.flops import flop_rule, node_flops
 from graphwright.ops.traffic import bytes_moved
 
 _KINDS: tuple[Direction | Literal["undivided"], ...] = ("forward", "backward", "optimizer", "undivided")
-UNKNOWN_DIRECTIONS = "not known: operations are called like gradients, and dataflow does not say whether they are; the total stands"
+UNKNOWN_DIRECTIONS = "not known: operations have names of gradients, which dataflow neither confirms nor refutes; the total is known"
 
 
 @dataclass(slots=True)

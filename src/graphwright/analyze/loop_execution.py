@@ -119,7 +119,7 @@ class Executor:
         if value.dtype.name == "resource":
             return Dense(Storage(0, resident=True), ())
         if value.dtype.name == "variant":
-            self.notes[f"the bytes behind {value.name} ({value.producer.op_type}) are not known and count as those of its inputs"] = None
+            self.notes[f"the bytes behind {value.name} ({value.producer.op_type}) are unknown and count as the bytes of its inputs"] = None
             return TensorList(tuple(Dense(Storage(s.nbytes), None) for s in storages_of(arguments)))
         source = self._forwarded(value, arguments, frame)
         if source is not None:
@@ -154,8 +154,8 @@ class Executor:
             where=f"node {node.name!r} ({node.op_type}) in function {node.graph.name!r}",
             code=ErrorCode.UNKNOWN_SIZE,
             cause="its shape depends on an unknown dimension, or on data, and nothing bounds it",
-            remedy="give the full shape of the step's inputs (feeds={name: shape}), or example inputs (inputs=...); a size that depends "
-            "on data is stated by tf.ensure_shape behind that node",
+            remedy="give the full shape of the step's inputs (feeds={name: shape}), or example inputs (inputs=...); for a size that "
+            "depends on data, put tf.ensure_shape behind that node",
         )
 
     def constant_number(self, value: Value) -> Scalar | None:

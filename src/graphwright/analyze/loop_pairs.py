@@ -110,7 +110,7 @@ def _pair(graph: Graph, purity: Purity, forward: Node, gradient: Node, lists: tu
     borders = tuple(k for k in needed if k not in unchanged)
     for k in borders:
         if body.inputs[k].dtype.itemsize is None:
-            return f"what a round needs of the former one is no tensor, but a {body.inputs[k].dtype} ({body.inputs[k].name})"
+            return f"a round needs a value of the former round that is no tensor, but a {body.inputs[k].dtype} ({body.inputs[k].name})"
     before, behind = backward_reachable([forward]), forward_reachable([gradient])
     read = {resource_of(forward.inputs[k]) for k in needed if body.inputs[k].dtype.name == "resource"}
     for handle in read:

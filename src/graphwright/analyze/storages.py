@@ -17,8 +17,8 @@ _HEADER_BYTES, _PAGE_BYTES, _MAPPED_FROM_BYTES = 80, 4096, 32768  # the last as 
 
 @dataclass(eq=False, slots=True)
 class Storage:
-    """Bytes with an identity. `owner` is the value of the outer graph that they are counted with; None for residents, and for bytes
-    inside a function that it has not returned.
+    """A buffer. `owner` is the value of the outer graph to which its bytes count; None for resident buffers, and for buffers that a
+    function does not return.
     """
 
     nbytes: int

@@ -138,7 +138,7 @@ def _held(number: Scalar | None, dtype: str) -> Scalar | None:
 
 
 def number_behind(value: Value, constant: Constant, example: Mapping[str, Scalar]) -> Scalar | None:
-    """Return the number of a constant scalar, or of an input that one call gave; or None."""
+    """Return the number of a constant scalar or of an input in the example call; None if unknown."""
     if is_read(value.producer):
         return number_behind(value.producer.inputs[0], constant, example)
     if not is_constant(value.producer):

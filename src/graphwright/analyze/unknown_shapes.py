@@ -41,7 +41,7 @@ def is_counted_in_data(node: Node) -> bool:
 def reason_of(node: Node) -> str:
     """Return the reason for a node's unknown shape, in words."""
     if node.op_type in CALLS_PYTHON:
-        return "a Python function, of which TensorFlow does not know what it returns; tf.ensure_shape says it"
+        return "a Python function with results unknown to TensorFlow; state their shape with tf.ensure_shape"
     if is_control_flow(node):
         return "another shape in each branch, or from one iteration to the next"
     for prefix, reason in ROWS_IN_DATA.items():

@@ -119,7 +119,7 @@ def _not_trained(names: tuple[str, ...], trained: int) -> Finding:
     return Finding(
         "not trained",
         f"the step updates {trained} trainable variables, but not {_some(names)}",
-        "mark what is frozen with trainable=False, or hand it to the optimizer; a variable that the loss does not depend on has no "
+        "mark what is frozen with trainable=False, or pass it to the optimizer; a variable that the loss does not depend on has no "
         "gradient",
         names,
     )
@@ -173,8 +173,8 @@ def _not_read(names: Mapping[str, str], unread: AbstractSet[str], written: Abstr
     unused = tuple(name for key, name in names.items() if key in unread and key not in written)
     are_kept, are_unused = (f"{_some(group)} {'is' if len(group) == 1 else 'are'}" for group in (unread_writes, unused))
     return [
-        Finding("never read", f"{are_kept} written and never read", "leave out what is not needed", unread_writes),
-        Finding("unused", f"{are_unused} never read", "a weight that nothing reads takes memory and has no effect", unused),
+        Finding("never read", f"{are_kept} written and never read", "remove it if it is not needed", unread_writes),
+        Finding("unused", f"{are_unused} never read", "an unused weight takes memory and has no effect", unused),
     ]
 
 

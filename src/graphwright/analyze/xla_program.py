@@ -41,12 +41,12 @@ class XlaMemory:
     """The memory of a compiled program.
 
     Attributes:
-        argument_bytes: arguments and variables, and results in their places.
-        output_bytes: results, and new values of variables, in places of their own.
+        argument_bytes: arguments and variables, and results that reuse their buffers.
+        output_bytes: results and new values of variables in separate buffers.
         temporary_bytes: buffers between these.
         constant_bytes: large constants of the program.
         peak_op: the operation with the most live temporaries.
-        live: temporaries and results live then, largest first; less than allocated where buffers do not fit together.
+        live: temporaries and results live at that operation, largest first; their sum is less than the allocation if buffers leave gaps.
         time_s: roofline estimate; NaN for this process's own compiler.
         compiler: its name, "" for this process.
         library_bytes: known scratch of libraries, not part of the peak.

@@ -126,7 +126,7 @@ def inspect(
     feed: Feeds = None,
     outputs: Outputs = None,
     measure: Annotated[
-        bool, typer.Option("--measure", help="Also run the step in a fresh process, on made-up inputs, and measure it.")
+        bool, typer.Option("--measure", help="Also run the step in a fresh process, on generated inputs, and measure it.")
     ] = False,
     profile: Annotated[bool, typer.Option("--profile", help="Also run it there and measure the time of each operation.")] = False,
     layers: Layers = False,
@@ -172,23 +172,20 @@ def optimize(
     feed: Feeds = None,
     outputs: Outputs = None,
     mode: Annotated[
-        Literal["train", "infer"], typer.Option("--mode", help="Of a Keras model: its training step, or its inference.")
+        Literal["train", "infer"], typer.Option("--mode", help="For a Keras model: its training step, or its inference.")
     ] = "train",
     max_overhead: Annotated[
         float | None,
-        typer.Option(
-            min=0.0, help='With "--budget smallest": how much more time the plan may take, as estimated, as a share.', show_default="0.1"
-        ),
+        typer.Option(min=0.0, help='With "--budget smallest": the most estimated extra time, as a share.', show_default="0.1"),
     ] = None,
     verify: Annotated[
         Literal["structure", "run"],
-        typer.Option(help="How the plan is proved equal: by structure, which runs nothing, or by running a step both ways too."),
+        typer.Option(help="How to prove the plan: by structure (runs nothing), or also by running a step both ways."),
     ] = "structure",
     allow: Annotated[
         str,
         typer.Option(
-            help="What the plan may do: recompute, segment, offload, which are bit for bit the same; split, which may round "
-            "otherwise; or all, which means all but offload."
+            help="Allowed verbs: recompute, segment, offload (equal bit for bit); split (may round differently); or all (all but offload)."
         ),
     ] = DEFAULT_VERBS,
     offload_to: Annotated[
@@ -215,7 +212,7 @@ def optimize(
     amount = None if budget is None else bytes_or_share(budget)
     if (budget is None) == (plan is None):
         what = "neither --budget nor --plan was given" if plan is None else "--budget was given beside --plan"
-        raise ArgumentError(what, remedy="give one of them; a plan is followed under the budget that it was made for")
+        raise ArgumentError(what, remedy="give one of them; a plan has its own budget")
     saved = None if plan is None else gw.load_plan(plan)
     unknown = [verb for verb in allow.split(",") if verb not in _VERBS]
     if unknown:  # read_allow says so too, once TensorFlow is loaded
@@ -264,7 +261,9 @@ def optimize(
 @app.command(rich_help_panel=_MEMORY)
 def advise(
     target: Target,
-    memory: Annotated[str, typer.Option("--memory", help='What there is: bytes, text such as "2.5GiB", or a share of the step\'s peak.')],
+    memory: Annotated[
+        str, typer.Option("--memory", help='Available memory: bytes, text such as "2.5GiB", or a share of the step\'s peak.')
+    ],
     batch: Batch = None,
     feed: Feeds = None,
     outputs: Outputs = None,
@@ -357,12 +356,12 @@ def plan(
 
 @app.command(rich_help_panel=_EDITING)
 def verify(
-    original: Annotated[str, typer.Argument(metavar="ORIGINAL", help="What inspect takes as TARGET.", show_default=False)],
-    changed: Annotated[str, typer.Argument(metavar="CHANGED", help="What should compute the same.", show_default=False)],
+    original: Annotated[str, typer.Argument(metavar="ORIGINAL", help="A target, as for inspect.", show_default=False)],
+    changed: Annotated[str, typer.Argument(metavar="CHANGED", help="The target that should compute the same.", show_default=False)],
     batch: Batch = None,
     feed: Feeds = None,
     mode: ModeOption = "auto",
-    steps: Annotated[int, typer.Option(min=1, help="Steps in a row that both run.")] = 1,
+    steps: Annotated[int, typer.Option(min=1, help="Consecutive steps that both run.")] = 1,
     rtol: Annotated[float | None, unset("Relative tolerance; by dtype by default.", min=0.0)] = None,
     atol: Annotated[float | None, unset("Absolute tolerance; by dtype by default.", min=0.0)] = None,
     as_json: AsJson = False,

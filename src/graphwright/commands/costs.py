@@ -99,7 +99,7 @@ def params(
     feed: OpenFeeds = None,
     outputs: Outputs = None,
     mode: ModeOption = "auto",
-    depth: Annotated[int, typer.Option(min=1, help="The number of parts of a name that make a layer.")] = 2,
+    depth: Annotated[int, typer.Option(min=1, help="The number of name parts that form a layer.")] = 2,
     as_json: AsJson = False,
 ) -> None:
     """Parameters: trainable or not, optimizer state, by layer and dtype; what a step does with them.
@@ -214,7 +214,7 @@ def profile(
     feed: Feeds = None,
     outputs: Outputs = None,
     mode: ModeOption = "auto",
-    steps: Annotated[int, typer.Option(min=1, help="Steps that are recorded; the one of median time is kept.")] = 3,
+    steps: Annotated[int, typer.Option(min=1, help="Steps to record; the step with the median time is reported.")] = 3,
     threads: Annotated[int | None, unset("Operations that may run at once; those of this machine by default.", min=1)] = None,
     trace: Annotated[Path | None, written_file("Write a Chrome trace, which ui.perfetto.dev opens.", "--trace", metavar="FILE")] = None,
     tensorboard: Annotated[Path | None, unset("Write an event file: graph, times, memory.", metavar="FOLDER")] = None,
@@ -281,7 +281,7 @@ def _tree_words(
 
 
 def compare(
-    a: Annotated[str, typer.Argument(metavar="A", help="What inspect takes as TARGET, or a baseline: a .json file.", show_default=False)],
+    a: Annotated[str, typer.Argument(metavar="A", help="A target, as for inspect, or a baseline: a .json file.", show_default=False)],
     b: Annotated[str, typer.Argument(metavar="B", help="The target to compare with A.", show_default=False)],
     batch: Batch = None,
     feed: Feeds = None,
@@ -320,7 +320,7 @@ def check(
     tolerance: Annotated[list[str] | None, unset("How much it may have grown: 2%, or for one figure peak=5%. Once per figure.")] = None,
     write_baseline: Annotated[Path | None, written_file("Write the figures to this .json file.", "--write-baseline")] = None,
     form: Annotated[
-        Literal["text", "json", "github"], typer.Option("--format", help="github adds annotations as GitHub Actions shows them.")
+        Literal["text", "json", "github"], typer.Option("--format", help="github adds annotations for GitHub Actions.")
     ] = "text",
     order: OrderOption = "executor",
     device: Device = HERE,
@@ -334,7 +334,7 @@ def check(
     peak_bytes = None if max_peak is None else bytes_in(max_peak, "max_peak")
     if all(given is None for given in (max_peak, max_flops, max_parameters, max_nodes, baseline, write_baseline)):
         raise ArgumentError(
-            "nothing to check against was given",
+            "there is nothing to check against",
             cause="a check without a limit and without a baseline always passes",
             remedy="give --max-peak, --max-flops, --max-parameters, --max-nodes or --baseline; or --write-baseline, for later",
         )
@@ -376,6 +376,6 @@ def _shares(texts: Sequence[str] | None) -> float | str | dict[str, float | str]
         return named[0][2]
     if any(not name for name, _, _ in named):
         raise ArgumentError(
-            f"{' '.join(texts or ())!r} are no tolerances", where="option --tolerance", remedy="write 2%, or peak=5% flops=1%"
+            f"{' '.join(texts or ())!r} are not tolerances", where="option --tolerance", remedy="write 2%, or peak=5% flops=1%"
         )
     return {name: share for name, _, share in named}

@@ -56,14 +56,14 @@ class Jobs(Commands):
 edit = typer.Typer(cls=Jobs, no_args_is_help=True, subcommand_metavar="JOB [ARGS]... [JOB [ARGS]...]...")
 
 Model = Annotated[str, typer.Argument(metavar="MODEL", help="The model to change.")]
-Out = Annotated[Path, typer.Argument(metavar="OUT", help="Where the changed model goes.")]
+Out = Annotated[Path, typer.Argument(metavar="OUT", help="Path of the changed model.")]
 Graft = Annotated[str, typer.Argument(metavar="GRAFT", help="The graph to graft, a file like MODEL.")]
 First = Annotated[str, typer.Argument(metavar="FIRST", help="A model.")]
-Second = Annotated[str, typer.Argument(metavar="SECOND", help="Another one.")]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is at OUT.")]
+Second = Annotated[str, typer.Argument(metavar="SECOND", help="The model to compare with.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Overwrite OUT if it exists.")]
 SignatureName = Annotated[str | None, unset("The signature that is meant; all by default.", "--signature")]
 Rows = Annotated[int, typer.Option(min=1, help="Lines per section.")]
-Pairs = Annotated[list[str], typer.Argument(metavar="OLD=NEW...", help="The name and the new one, once per name.")]
+Pairs = Annotated[list[str], typer.Argument(metavar="OLD=NEW...", help="Old and new name; repeatable.")]
 
 
 @edit.callback()
@@ -162,7 +162,7 @@ def strip_training(
 @edit.command("freeze")
 def freeze(
     checkpoint: Annotated[Path | None, unset("Where the values are, if MODEL is a graph: what a TF1 Saver wrote.", "--checkpoint")] = None,
-    partial: Annotated[bool, typer.Option("--partial", help="Leave variables alone that have no value.")] = False,
+    partial: Annotated[bool, typer.Option("--partial", help="Keep variables that have no value.")] = False,
 ) -> Step:
     """Make constants of the variables of a SavedModel, or of a graph and its checkpoint."""
 
@@ -194,7 +194,7 @@ def fold_batch_norms() -> Step:
 @edit.command("replace-op")
 def replace_op(
     old: Annotated[str, typer.Argument(metavar="OLD", help="The op type to replace.")],
-    new: Annotated[str, typer.Argument(metavar="NEW", help="The op type to put there.")],
+    new: Annotated[str, typer.Argument(metavar="NEW", help="The new op type.")],
 ) -> Step:
     """Replace a type of operation everywhere, in functions too."""
     return _counted("replaced", "node", lambda graph: gw.replace_op_type(graph, old, new))
@@ -228,7 +228,9 @@ def remove_debug() -> Step:
 
 
 @edit.command("convert-weights")
-def convert_weights(dtype: Annotated[Literal["bfloat16", "float16"], typer.Option(help="What to store weights as.")] = "bfloat16") -> Step:
+def convert_weights(
+    dtype: Annotated[Literal["bfloat16", "float16"], typer.Option(help="The dtype of stored weights.")] = "bfloat16",
+) -> Step:
     """Store weights in 16 bits; freezes the variables of a SavedModel first."""
     return _counted("converted", "constant", lambda graph: gw.convert_weights(graph, dtype))
 
@@ -242,7 +244,7 @@ def inline() -> Step:
 
 
 @edit.command("simplify")
-def simplify(no_inline: Annotated[bool, typer.Option("--no-inline", help="Leave the calls of functions as they are.")] = False) -> Step:
+def simplify(no_inline: Annotated[bool, typer.Option("--no-inline", help="Keep function calls.")] = False) -> Step:
     """Remove duplicate, constant and useless computation; proved equal."""
     return lambda graph: (graph, str(gw.simplify(graph, inline_functions=not no_inline)))
 
@@ -309,7 +311,7 @@ def draw(
     out: Annotated[Path | None, typer.Argument(metavar="PICTURE", help="An .html file.", show_default=False)] = None,
     scope: Annotated[str, typer.Option(help="Draw only this scope.")] = "",
     open_scopes: Annotated[list[str] | None, unset("A scope to show open.", "--open")] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is at PICTURE.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Overwrite PICTURE if it exists.")] = False,
     batch: Batch = None,
     feed: Feeds = None,
     mode: ModeOption = "auto",
@@ -338,9 +340,9 @@ def _load(text: str, out: Path | None = None, overwrite: bool = False, tags: Seq
     target = load_target(text)
     if shapes and isinstance(target, Path):
         raise ArgumentError(
-            "a file was given with shapes of inputs",
+            "shapes of inputs were given for a file",
             where=f"options --feed and --batch, {text!r}",
-            cause="what it holds is read as it is written; nothing of it is traced",
+            cause="a file is read as it is; nothing is traced",
             remedy="leave them out",
         )
     from graphwright.source.load import load

@@ -80,7 +80,7 @@ Mode = Literal["auto", "train", "infer"]
 Order = Literal["traced", "executor"]
 Target = Annotated[str, typer.Argument(metavar="TARGET", help=_TARGET_HELP, show_default=False)]
 ModeOption = Annotated[
-    Mode, typer.Option("--mode", help="Of a Keras model: its training step or its inference; auto: the former where it is compiled.")
+    Mode, typer.Option("--mode", help="For a Keras model: its training step or its inference; auto: its training step if it is compiled.")
 ]
 Batch = Annotated[int | None, unset("Batch size, where the inputs leave it open.", min=1)]
 Feeds = Annotated[list[str] | None, unset(_FEED_HELP, "--feed")]
@@ -93,7 +93,7 @@ Device = Annotated[
     typer.Option(
         "--device",
         callback=known_device,
-        help=f"What peaks are for: {', '.join((HERE, *DEVICES))}; a GPU need not be there, see docs/devices.md.",
+        help=f"The device of predicted peaks: {', '.join((HERE, *DEVICES))}; the GPU may be absent, see docs/devices.md.",
     ),
 ]
 Html = Annotated[Path | None, written_file("Write the report to this file.", "--html")]
@@ -107,8 +107,8 @@ _WHOLE = Annotated[bool, typer.Option("--all", help="Print every section, and ho
 _ON_ALL = {
     "trust": Annotated[bool, typer.Option("--trust", help="Code in the files may run: Lambda layers, and the model itself.")],
     "imports": Annotated[list[str] | None, unset("A module, or file.py, that registers custom layers.", "--import", metavar="MODULE")],
-    "quiet": Annotated[bool, typer.Option("--quiet", "-q", help="Do not show what is being done.")],
-    "verbose": Annotated[bool, typer.Option("--verbose", "-v", help="Keep a line for each thing that is done, with the seconds.")],
+    "quiet": Annotated[bool, typer.Option("--quiet", "-q", help="Hide progress.")],
+    "verbose": Annotated[bool, typer.Option("--verbose", "-v", help="Print a line for each task, with its seconds.")],
 }
 
 
@@ -243,7 +243,7 @@ def _imported(name: str, where: str) -> Any:
         raise ArgumentError(
             f"{name} ends the process when it is imported: sys.exit({error.code!r})",
             where=where,
-            remedy='let its main part run under `if __name__ == "__main__":` alone',
+            remedy='put its main part under `if __name__ == "__main__":`',
         ) from error
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):

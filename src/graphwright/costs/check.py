@@ -79,7 +79,7 @@ def check(
     shares = _tolerances(tolerance)
     if not limits and baseline is None and write_baseline is None:
         raise ArgumentError(
-            "nothing to check against was given",
+            "there is nothing to check against",
             argument="max_peak",
             cause="a check without a limit and without a baseline always passes",
             remedy="give max_peak, max_flops, max_parameters, max_nodes or baseline; or write_baseline, to keep today's figures for later",
@@ -99,7 +99,7 @@ def check(
     unknown = [f"{name}: {costs.how[name]}" for name in ("peak", "FLOPs") if math.isnan(costs.figures[_SHORT[name.lower()]])]
     if unknown and write_baseline is not None:
         remedy = "give example inputs, for which it is known"
-        raise ArgumentError(f"a figure is not known and cannot be kept: {unknown[0]}", argument="write_baseline", remedy=remedy)
+        raise ArgumentError(f"a figure is unknown and cannot be stored: {unknown[0]}", argument="write_baseline", remedy=remedy)
     written = None if write_baseline is None else write_costs(costs, write_baseline)
     path = Path(baseline) if isinstance(baseline, str | Path) else None
     return CheckResult(costs, tuple(findings), comparison, (*unknown, *_warnings(costs, before, limits)), path, written)

@@ -31,11 +31,11 @@ from graphwright.step.targets import Feed, Mode, about_a_step, trace
 _NUMBER = re.compile(r"(?:_\d+)+(?=/|$)")
 _ALIGNED = 3000  # layers: up to here the longest common sequence is looked for, which takes the square of their number
 _HOW = {
-    "FLOPs": "counted per operation from static shapes, a multiply-add as two; loops as often as they run; what nothing needs is left out",
+    "FLOPs": "counted per operation from static shapes, a multiply-add as two; loops count every round; unused operations are left out",
     "parameters": "elements of the weights that the step reads or writes, metrics, counters and random states left out; optimizer state is "
     "what updates write and the forward pass never reads",
     "bytes moved": "each input of an operation read once and each output written once, views not at all",
-    "layers": "by name scope; one that differs only in what is live at the peak counts as the same",
+    "layers": "by name scope; layers that differ only at the peak count as equal",
 }
 
 

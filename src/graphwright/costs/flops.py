@@ -154,13 +154,13 @@ def _how(execution: Execution, counts: Tally, graph: Graph) -> dict[str, str]:
     if counts.whole.flops["undivided"]:
         how["directions"] = UNKNOWN_DIRECTIONS
     if execution.trips:
-        how["loops"] = "trip counts computed from constants, or from the given call; where a count is not known, no total is"
+        how["loops"] = "trip counts from constants or from the example call; totals are unknown if a count is"
     if execution.branches:
-        how["branches"] = "which branch runs depends on data; the one that costs most is counted"
+        how["branches"] = "the branch depends on data; the most expensive branch is counted"
     if any(body.at_most for body in bodies(graph)):
-        how["sizes"] = "those that depend on data are as one run with the example inputs gives them, or else the largest that they can be"
+        how["sizes"] = "sizes that depend on data come from one run with the example inputs; otherwise they are upper bounds"
     if counts.whole.unknown:
-        how["unknown"] = "operations without a rule are in no figure; register_flops(op_type, rule) gives them one"
+        how["unknown"] = "operations without a rule are in no figure; register_flops(op_type, rule) adds a rule"
     if counts.whole.unknown_bytes:
         how["bytes moved"] += f"; {counts.whole.unknown_bytes} operations of unknown size are left out"
     return how

@@ -114,7 +114,7 @@ def _trainable(
     if TRAINABLE in graph.collections:
         return Obtained(stated | frozenset(_keys_of(graph, TRAINABLE, keys)), "the collection TRAINABLE_VARIABLES")
     if any(v.trainable is not None for v in stored):
-        return Obtained(stated, "what the variables themselves say")
+        return Obtained(stated, "the `trainable` flag of the variables")
     if not stored:
         return Obtained(stated, "")
     updated = {keys[weight] for weight in map(updated_weight, graph.nodes) if weight is not None and weight in keys}
@@ -127,7 +127,7 @@ def _trainable(
     if updated:
         return Obtained(frozenset(updated), "by dataflow: what operations of an optimizer update (their first input)")
     how = (
-        "nothing says what is trained (no collection, no object graph, no training step): variables of floats that are read count as "
+        "the trained variables are unknown (no collection, no object graph, no training step): float variables that are read count as "
         "trainable, moving statistics of batch norms do not"
     )
     return Obtained(frozenset(v.key for v in stored if v.dtype.name not in INTEGERS and "moving average" not in uses.get(v.key, "")), how)

@@ -34,12 +34,12 @@ from graphwright.step.targets import Feed, Mode, about_a_step, trace
 
 _HOW = {
     "parameters": "sizes of the variables that the step captures; optimizer state is what updates write and the forward pass never reads",
-    "FLOPs": "counted per operation from static shapes, a multiply-add as two; what an operation inside a loop takes, as often as it runs",
+    "FLOPs": "counted per operation from static shapes, a multiply-add as two; operations in loops count every round",
     "bytes moved": "each input of an operation read once and each output written once, views not at all",
     "estimated time": "per operation, FLOPs or bytes moved over an assumed rate, whichever takes longer; good for ratios only",
-    "layers": "by name scope, called as model.summary() calls them; activations are what the forward pass of a layer makes, kept or not",
+    "layers": "by name scope, called as model.summary() calls them; activations are all forward outputs of a layer, kept or not",
     "roles": "by dataflow: backward is what depends on the gradient of the loss",
-    "lower bound": "the largest need of any one operation: no order and no recomputation goes below it",
+    "lower bound": "the largest need of one operation: no order and no recomputation needs less",
 }
 
 

@@ -37,7 +37,7 @@ def keras_parameters(model: Any, *, is_traced: bool = False) -> KerasParameters:
         raise ArgumentError(
             f"{len(unbuilt)} layers are not built: {', '.join(unbuilt[:3])}",
             where=f"model {model.name!r}",
-            cause="the variables of a layer are made when it first knows the shape of its input",
+            cause="a layer creates its variables when it first gets the shape of its input",
             remedy="call the model once, or model.build(input_shape)",
         )
     table, how = KerasParameters(), {"trainable": "the model's trainable_variables"}

@@ -64,7 +64,7 @@ def max_batch(
     """
     check_order(order)
     if measure and find_device(device) is not None:
-        raise ArgumentError(f"device={device!r} was given beside measure", argument="device", remedy="measure where that device is")
+        raise ArgumentError(f"device={device!r} was given with measure", argument="device", remedy="measure on a machine with that device")
     budget_bytes = Budget.read(budget).nbytes
     sized = SizedStep(target, feeds, mode, inputs=inputs, outputs=outputs, runs=measure, device=device)
     highs: dict[int, int] = {}

@@ -34,9 +34,9 @@ from graphwright.step.fetches import is_graph
 from graphwright.step.keras_step import is_keras_model
 from graphwright.step.targets import Feed, Mode, about_a_step, read_target, trace
 
-_NO_STEP = "nothing was traced, so no step was looked at: give feeds, inputs or batch for that"
+_NO_STEP = "no step was traced: give feeds, inputs or batch for that"
 _HOW_STEP = {
-    "optimizer state": "by dataflow: what the backward pass writes or reads, is not trained, and the forward pass does not compute with",
+    "optimizer state": "by dataflow: untrained variables of the backward pass that the forward pass does not compute with",
     "reads, writes": "nodes that the step runs, inside calls, branches and loops too; an op without a rule counts as writing",
     "side effects": "writes outside of the backward pass, and averages of weights; named by their arithmetic",
 }

@@ -28,10 +28,10 @@ from graphwright.step.targets import Feed, Mode, about_a_step, trace
 _HOW = {
     "op runs": "TensorFlow's StepStats of one step: kernel times without the executor's waiting, a kernel of an accelerator beside the "
     "host's part",
-    "time": "of op runs, added up: threads work side by side, so it may be more than the step took",
-    "bytes": "all that an op asked of the allocator; what oneDNN keeps for itself is not seen",
+    "time": "sum over op runs of parallel threads, so it may exceed the time of the step",
+    "bytes": "all requests of an op to the allocator, without oneDNN's own memory",
     "memory": "the allocator's records of each allocation and release, above what it had given out before",
-    "FLOPs": "by the rules of count_flops from the shapes of the first run of a node; what has no rule is left out",
+    "FLOPs": "by the rules of count_flops from the shapes of the first run of a node; operations without a rule are left out",
     "directions": "by dataflow: backward is what depends on the gradient of the loss, optimizer what comes after finished gradients",
     "layers": "by name scope, loops and calls as the flat graph names them",
 }

@@ -174,7 +174,7 @@ def open_shape(name: str, feed: Feed) -> tuple[int | None, ...]:
     """Return the shape of a feed, in which one dimension may be the batch size."""
     shape = declared_shape(name, feed)
     if shape is None:
-        raise ArgumentError(f"the feed {feed!r} has no number of dimensions", argument="feeds", item=name, remedy="give its shape")
+        raise ArgumentError(f"the feed {feed!r} has an unknown number of dimensions", argument="feeds", item=name, remedy="give its shape")
     if shape.count(None) > 1:
         raise ArgumentError(
             f"the feed {shape} leaves {shape.count(None)} dimensions open",

@@ -16,7 +16,7 @@ from graphwright.run.xla_memory import xla_memory
 
 _HOW = (
     "XLA's own buffer assignment: arguments, results, temporaries and constants of the program that XLA compiled for this process's first "
-    "device (nothing was run); workspace that libraries take by themselves is not in it"
+    "device (nothing was run); without the workspace of libraries"
 )
 _HOW_ROLES = (
     "weights are all variables, the optimizer's too; all but these and arguments counts as temporaries: XLA does not tell residuals and "

@@ -40,7 +40,7 @@ def check_mode(argument: Any) -> Checkpoints:
 def check_graph(ys: Any) -> Any:
     if tf.executing_eagerly():
         raise UnsupportedError(
-            "gradients of a graph were asked for outside of one",
+            "gradients were requested outside a graph",
             where="gradients",
             cause="this code runs eagerly, where the forward pass has run already and nothing can be planned",
             remedy="call it inside a tf.function or a tf.Graph; with a GradientTape, wrap the function: gw.checkpointed(fn)",

@@ -68,7 +68,7 @@ def checkpointed(fn: Any = None, *, checkpoints: Checkpoints = "memory", time_li
         checkpoints = check_mode(checkpoints)
         if not isinstance(checkpoints, str | int | float):
             raise ArgumentError(
-                "a list of tensors cannot be given: the function's own are made again each time it is traced",
+                "checkpoints cannot be a list of tensors: the function creates new tensors each time it is traced",
                 argument="checkpoints",
                 remedy='inside the function, tf.compat.v1.add_to_collection("checkpoints", tensor); here, checkpoints="collection"',
             )

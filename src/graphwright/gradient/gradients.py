@@ -274,7 +274,7 @@ def choose(
         return policies.fast(joint.tasks, forward)
     if joint.assumed:
         warnings.warn(
-            f"the plan assumes sizes: {joint.assumed}. With other sizes the peak is another one; {remedy}", AssumedSizeWarning, stacklevel=4
+            f"the plan assumes sizes: {joint.assumed}. With other sizes the peak differs; {remedy}", AssumedSizeWarning, stacklevel=4
         )
     if mode == "memory":
         return policies.least_peak(costs, forward, joint.forward_time, time_limit_s)

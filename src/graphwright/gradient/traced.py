@@ -87,7 +87,7 @@ class Traced:
         """Return the gradients of the gradients, by the sources and by `incoming`; None if there is no gradient."""
         if self._not_repeatable is not None:
             raise UnsupportedError(
-                "gradients of the gradients of a checkpointed function were asked for",
+                "second derivatives of a checkpointed function were requested",
                 where=f"gw.checkpointed, operation {self._not_repeatable.name!r} ({self._not_repeatable.op_type})",
                 cause="they need the function to run again, and it draws random numbers or changes a variable",
                 remedy="use the function without gw.checkpointed where you need second derivatives, or gw.gradients inside a tf.function",
@@ -175,8 +175,8 @@ class TracedFunction(ABC):
             raise ArgumentError(
                 "a KerasTensor was given, which has no values yet",
                 where=f"{self.word} function {self.__name__!r}",
-                cause="it is called while a functional model is put together",
-                remedy="call it in the `call` of a layer or a model of your own",
+                cause="it is called while a functional model is built",
+                remedy="call it in the `call` method of your own layer or model",
             )
         tensors = {k: tf.convert_to_tensor(leaf) for k, leaf in enumerate(leaves) if isinstance(leaf, _TENSOR_TYPES)}
         key = (is_traced_for_xla(), signature_of(args, kwargs, tensor_types=_TENSOR_TYPES))
@@ -367,7 +367,9 @@ def _tensor(leaf: Any) -> Any:
         return tf.convert_to_tensor(leaf)
     except (TypeError, ValueError) as error:
         raise ArgumentError(
-            f"the function returns a {type(leaf).__name__}, which is no tensor", argument="fn", remedy="return tensors, in a nest or alone"
+            f"the function returns a {type(leaf).__name__}, which is no tensor",
+            argument="fn",
+            remedy="return tensors, alone or in a structure",
         ) from error
 
 

@@ -14,10 +14,10 @@ from graphwright.ir.traits.variables import VARIABLES
 Words = ParamSpec("Words")
 Result = TypeVar("Result")
 _ON_ALL = (
-    "Of a path, a model or whatever else `load` reads, what is read is changed, and written at `out` as `write` does (`overwrite`: over\n"
-    "    what is there); what was given stays. A `Graph` is changed itself, and written too where `out` is given."
+    "A path, a model or anything else that `load` reads stays unchanged: the changed graph is written to `out`, as by `write`\n"
+    "    (`overwrite`: replace an existing model). A `Graph` is changed in place, and also written if `out` is given."
 )
-_ON_NEW = "The new graph is written too where `out` is given, as `write` does (`overwrite`: over what is there)."
+_ON_NEW = "The new graph is also written if `out` is given, as by `write` (`overwrite`: replace an existing model)."
 
 
 def public_words() -> Any:
@@ -63,7 +63,7 @@ def _written(job: Callable[..., Any], said: str, *, is_new: bool) -> Callable[..
             raise ArgumentError(
                 f"{job.__name__} changes a graph, was given {type(graph).__name__}, and not where the changed graph goes",
                 argument="out",
-                cause="what was given stays as it is",
+                cause="a path or a model stays unchanged",
                 remedy=f"give out=PATH; or change and keep a graph: graph = graphwright.load(...), {job.__name__}(graph, ...)",
             )
         if is_new:
@@ -94,12 +94,12 @@ def edits_in_place(job: Callable[Concatenate[Graph, Words], Result]) -> Callable
         ...
     graphwright.errors.ArgumentError: <lambda> changes a graph, was given str, and not where the changed graph goes
       where: argument 'out'
-      likely cause: what was given stays as it is
+      likely cause: a path or a model stays unchanged
       remedy: give out=PATH; or change and keep a graph: graph = graphwright.load(...), <lambda>(graph, ...)
     """
     return _written(job, _ON_ALL, is_new=False)
 
 
 def makes_graph(job: Callable[Concatenate[Any, Words], Graph]) -> Callable[Concatenate[Any, Words], Graph]:
-    """Wrap a job that returns a new graph, so that it is written at `out` too; the job declares `**written` as above."""
+    """Wrap a job that returns a new graph, so that the graph is also written to `out`; the job declares `**written`."""
     return _written(job, _ON_NEW, is_new=True)

@@ -42,7 +42,7 @@ def check_nesting(graph: Graph) -> None:
             raise UnsupportedError(
                 f"with all calls in place there would be {many} nodes, and {MOST_NODES} is the limit",
                 where=f"function {body.name!r}",
-                cause="functions call functions several times each: the file was made to do harm",
+                cause="functions call functions several times each; the file may be malicious",
             )
         return deep, many
 

@@ -62,7 +62,7 @@ def bound_vectors(bounds: Bounds | None, layout: ParameterLayout) -> tuple[Any, 
         return None
     pair: Any = bounds
     if not isinstance(pair, tuple | list) or len(bounds) != 2:
-        raise ArgumentError(f"bounds={bounds!r}", argument="bounds", remedy="give a pair: lower and upper ones")
+        raise ArgumentError(f"bounds={bounds!r}", argument="bounds", remedy="give a pair of lower and upper bounds")
     sides: list[Any] = []
     for name, side, missing in (("lower", bounds[0], -np.inf), ("upper", bounds[1], np.inf)):
         leaves = _like_parameters(missing if side is None else side, name, layout)
@@ -84,7 +84,7 @@ def bound_vectors(bounds: Bounds | None, layout: ParameterLayout) -> tuple[Any, 
         raise ArgumentError(
             f"bounds {lower[i]} and {upper[i]} of {layout.element_name(i)}",
             argument="bounds",
-            remedy="give lower ones below upper ones; what is to stay as it is need not be a parameter: let `residuals` use its value",
+            remedy="give lower bounds below upper bounds; a constant need not be a parameter",
         )
     if np.isinf(lower).all() and np.isinf(upper).all():
         return None
@@ -162,7 +162,7 @@ def start_error(layout: ParameterLayout, residuals: Callable[..., Any], start: A
         return ArgumentError(
             "the Jacobian is not finite at the start",
             argument="residuals",
-            cause="a derivative that is infinite there, such as that of a root at zero",
+            cause="a derivative that is infinite there, for example of a root at zero",
             remedy="start elsewhere",
         )
     return ArgumentError(

@@ -99,7 +99,7 @@ class Rows:
                 "a Jacobian of your own in chunks of residuals",
                 argument="chunk_size",
                 cause="it comes as a whole",
-                remedy="give `data`, whose chunks it is then asked for, or leave out `chunk_size`",
+                remedy="give `data`, so that it is called for chunks of samples, or leave out `chunk_size`",
             )
 
     def residuals(self, x: Any) -> Any:

@@ -117,7 +117,7 @@ def failed_copy(error: Exception, offload: Offload) -> OffloadError | None:
     return OffloadError(
         f"a copy of a tensor could not be written to disk, or read back: {reason:.300}",
         where=offload.to,
-        cause=f"the disk is full, or the folder was removed or closed meanwhile; free there now: {free}",
+        cause=f"the disk is full, or the folder was removed or closed; free space: {free}",
         remedy="free space there, or give another folder: offload_to=...",
     )
 

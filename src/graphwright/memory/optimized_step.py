@@ -175,7 +175,7 @@ class OptimizedStep:
             if all(frame.f_code is not merges for frame, _ in walk_tb(error.__traceback__)):
                 raise
             raise ArgumentError(
-                "the step combines what the replicas found, and is called by strategy.run",
+                "the step combines results of the replicas, and strategy.run calls it",
                 where=f"step {self.__name__!r}",
                 cause="applying gradients and reducing over replicas cannot be traced as a function of one replica",
                 remedy="optimize the step around it: optimize_memory(tf.function(lambda x: strategy.run(step, args=(x,))), budget)",
@@ -228,7 +228,7 @@ class OptimizedStep:
                 proof, difference = str(result), result.first_difference
             trouble = f"the rewritten step differs from the original: {difference}" if difference else ""
         except Exception as error:  # noqa: BLE001 - any error means that nothing is proved, and the user's training must go on
-            proof, trouble = "", f"the proof by running did not end: {in_words(error)}; verify='structure' needs no run"
+            proof, trouble = "", f"the proof by running failed: {in_words(error)}; verify='structure' needs no run"
         words = f"{proof}; {planned.plan.verification}"
         self._planned[key] = None if trouble else replace(planned, plan=replace(planned.plan, verification=words))
         self._unproved.discard(key)
@@ -243,7 +243,7 @@ class OptimizedStep:
             raise VerificationError(
                 why,
                 where=f"step {self.__name__!r}",
-                cause="the rewrite, or its proof, does not know something in the step",
+                cause="the rewrite or its proof does not support an operation of the step",
                 remedy='give another budget, or other verbs in allow; or on_failure="original", which runs the step with its own peak',
             )
         warnings.warn(f"{self.__name__}: the original step runs, with its own peak. {why}", VerificationWarning, stacklevel=5)

@@ -76,7 +76,7 @@ def other_step(name: str) -> ArgumentError:
         "the plan is for another step",
         argument="plan",
         where=f"step {name!r}",
-        cause="its operations or shapes are others; or another version of TensorFlow, Keras or graphwright made it",
+        cause="its operations or shapes differ, or another version of TensorFlow, Keras or graphwright made the plan",
         remedy="give the step and the shapes that the plan was made for, or a budget instead of the plan",
     )
 

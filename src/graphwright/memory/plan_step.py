@@ -191,7 +191,7 @@ def plan_step(
     else:
         solutions, how["plan"] = search.devices(parts, originals, flat.graph)
     if budget_bytes is None:
-        how["plan"] = f"the smallest peak that was found within {100 * request.max_overhead:g} % more time; {how['plan']}"
+        how["plan"] = f"the smallest peak of plans within {100 * request.max_overhead:g} % more time; {how['plan']}"
     recipe = search.recipe()
     if executor is not None and _is_better_as_it_is(solutions[-1], executor, budget_bytes):
         planned = _as_it_is(target, given.tasks, flat.loops, executor, solutions[-1], how, request.prove)

@@ -103,12 +103,12 @@ def read_request(
         raise ArgumentError(
             "neither a budget nor a plan was given" if saved is None else "a budget was given beside a plan",
             argument="budget" if saved is None else "plan",
-            remedy="give one of the two; a plan is followed under the budget that it was made for",
+            remedy="give one of the two; a plan has its own budget",
         )
     if saved is not None:
         recipe = saved.recipe
         if recipe is None:
-            raise ArgumentError("the plan does not say how it is followed", argument="plan", remedy="give one that optimize_memory made")
+            raise ArgumentError("the plan lacks the data to follow it", argument="plan", remedy="give one that optimize_memory made")
         contradictions = {
             "allow": read_allow(allow) not in (frozenset(BIT_FOR_BIT), read_allow(recipe.allow)),
             "time_limit_s": time_limit_s not in (TIME_LIMIT_S, recipe.time_limit_s),
@@ -162,7 +162,7 @@ def _read_budget(budget: int | float | str, max_overhead: float | None) -> tuple
         raise ArgumentError(
             f"max_overhead={max_overhead!r} was given beside the budget {budget!r}",
             argument="max_overhead",
-            cause="a plan for a budget takes as little more time as is found, however much that is",
+            cause="for a budget, the plan minimizes the extra time, without a limit",
             remedy='give the budget "smallest", or no max_overhead',
         )
     elif not 0 <= max_overhead < float("inf"):

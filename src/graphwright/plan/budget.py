@@ -77,7 +77,7 @@ class Budget:
         """The budget in bytes; raises `ArgumentError` for a share."""
         if self.is_share:
             raise ArgumentError(
-                f"the budget {self.given!r} is a share, and there is no one peak that it could be a share of",
+                f"the budget {self.given!r} is a share, but there is no single peak to which it refers",
                 argument="budget",
                 remedy='give bytes, or text such as "2.5GiB"',
             )
@@ -108,7 +108,7 @@ def _share(share: Fraction, given: object, *, largest: str = "") -> Budget:
         raise ArgumentError(
             f"the budget {given!r} is read as a share of the unmodified peak, and is not below 1",
             argument="budget",
-            cause="" if largest else "bytes were meant, which are whole numbers",
+            cause="" if largest else "perhaps bytes were meant, which are whole numbers",
             remedy=f"give at most {largest}" if largest else 'give bytes as an int, or text such as "2.5GiB"; "100%" is the whole peak',
         )
     if share <= 0:

@@ -24,7 +24,7 @@ def read_json(path: Path) -> Record:
     except json.JSONDecodeError as error:
         raise FileFormatError(f"the file is not JSON: {error.msg}", where=f"{path}, line {error.lineno}, column {error.colno}") from error
     except RecursionError as error:
-        raise FileFormatError("the file is nested too deeply", where=str(path), cause="the file was made to do harm") from error
+        raise FileFormatError("the file is nested too deeply", where=str(path), cause="the file may be malicious") from error
     except ValueError as error:
         if isinstance(error, FileFormatError):
             raise

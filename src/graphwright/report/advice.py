@@ -186,7 +186,7 @@ def _after(first: str, call: str) -> str:
 
 def suggestion_blocks(advice: Advice) -> list[Block]:
     if not advice.suggestions:
-        return [Paragraph("nothing that was tried needs less", title="What can be done")]
+        return [Paragraph("no change that was tried needs less", title="What can be done")]
     return [
         Paragraph(
             f"{format_bytes(s.peak_bytes)}; {s.fits_words(advice.memory_bytes)}; {price_words(s)}; {s.results}",

@@ -87,7 +87,7 @@ def _verdict(answer: MaxBatch) -> str:
     if not answer.measured:
         return f"{text} (upper end of the predicted range, not measured)."
     if not answer.is_confirmed:
-        return f"{text}; measuring did not settle it."
+        return f"{text}; the measurements are inconclusive."
     if answer.is_corrected:
         return f"{text}, as measured; predicted were {answer.predicted_batch:,}."
     return f"{text}, as predicted and as measured."

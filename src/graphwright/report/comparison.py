@@ -48,15 +48,15 @@ class Figure:
 FIGURES: Mapping[str, Figure] = {
     "peak_bytes": Figure("peak", "bytes", "predicted, as TensorFlow runs the step"),
     "resident_bytes": Figure("resident", "bytes", "variables, inputs and constants, which the peak includes"),
-    "parameters": Figure("parameters", "count", "elements of trained and other variables, without the optimizer's"),
-    "trainable_parameters": Figure("trainable", "count", "elements of variables that are trained"),
-    "optimizer_state": Figure("optimizer state", "count", "elements of variables that only the updates read"),
+    "parameters": Figure("parameters", "count", "elements of trained and other variables, without optimizer state"),
+    "trainable_parameters": Figure("trainable", "count", "elements of trained variables"),
+    "optimizer_state": Figure("optimizer state", "count", "elements of optimizer variables"),
     "total_flops": Figure("FLOPs", "FLOPs", "forward, backward and optimizer, a multiply-add as two"),
     "forward_flops": Figure("forward", "FLOPs", "FLOPs of the forward pass"),
     "backward_flops": Figure("backward", "FLOPs", "FLOPs of the gradients"),
     "optimizer_flops": Figure("optimizer", "FLOPs", "FLOPs between finished gradients and updated variables"),
     "bytes_moved": Figure("bytes moved", "bytes", "each input of an operation read once, each output written once"),
-    "nodes": Figure("nodes", "count", "of the flat graph: calls inlined, what nothing needs left out"),
+    "nodes": Figure("nodes", "count", "of the flat graph: calls inlined, unused nodes left out"),
 }
 """All figures of a step, in the order in which they are shown."""
 
@@ -349,7 +349,7 @@ _FINDINGS: Sequence[Column[Finding]] = (
 
 def _check_verdict(result: CheckResult) -> str:
     if not result.findings:
-        return "Nothing was checked: no limit and no baseline was given." if result.written is None else "The baseline was written."
+        return "Nothing was checked: there is no limit and no baseline." if result.written is None else "The baseline was written."
     failed = [finding for finding in result.findings if not finding.passed]
     if failed:
         return f"Check failed: {'; '.join(finding.sentence for finding in failed)}."

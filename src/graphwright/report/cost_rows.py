@@ -176,7 +176,7 @@ def op_type_table(op_types: Sequence[OpTypeCost]) -> Table[OpTypeCost]:
     caption = f"{format_count(len(op_types))} op types of the graph"
     if any(math.isfinite(row.measured_time_s) for row in op_types):
         columns.append(_MEASURED)
-        caption += "; what TensorFlow fused ran under another name, so its time is missing here, or a part of it"
+        caption += "; fused operations ran under other names, so some times are missing here"
     return Table(op_types, columns, "table-op-types", caption, title="Per op type", on="page")
 
 

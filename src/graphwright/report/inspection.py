@@ -274,7 +274,7 @@ def _peak_facts(inspection: Inspection) -> list[Fact]:
     executor, timeline, peak = inspection.executor, inspection.timeline, format_bytes(inspection.peak_bytes)
     if executor is not None and executor.order == "xla":
         return [
-            Fact("peak", peak, "by XLA's buffer assignment; all else here is operation by operation"),
+            Fact("peak", peak, "by XLA's buffer assignment; all other figures are per operation, without fusions"),
             Fact("uncompiled", format_bytes(timeline.peak_bytes), peak_note(timeline)),
         ]
     return [Fact("peak", peak, f"{peak_note(timeline)}; {executor_note(executor) if executor else 'in the order of the trace'}")]

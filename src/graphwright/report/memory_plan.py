@@ -185,7 +185,7 @@ class MemoryPlan(OnPage):
         totals = [f"{decision}: {counted(count, 'value')} ({format_bytes(nbytes)})" for decision, (count, nbytes) in _totals(self).items()]
         decisions = Table(
             self.decisions, _DECISIONS, "table-decisions", "Forward values that the backward pass reads", lambda d: d.layer, limit=8,
-            empty="The step keeps no residuals.", title="What becomes of the residuals", hint="; ".join(totals),
+            empty="The step keeps no residuals.", title="Decisions about the residuals", hint="; ".join(totals),
         )  # fmt: skip
         tabs = [
             Tab("overview", "Overview", _overview(self)),
@@ -273,8 +273,8 @@ def _curve_blocks(plan: MemoryPlan) -> list[Block]:
     data = plain({"points": plan.curve, "chosen": chosen, "measured": measured})
     data |= {"budgetBytes": plan.budget_bytes, "lowerBoundBytes": plan.lower_bound_bytes}
     summary = (
-        "What less memory costs: each point is a plan, the marked one was chosen. Extra time is planned, as a share of the step before"
-        f"{', but for the mark of the measured plan' if measured else ''}; no plan goes below the lower bound."
+        "Cost of less memory: each point is a plan, the mark is the chosen plan. Extra time is planned, as a share of the unmodified step"
+        f"{', except for the measured plan' if measured else ''}; no plan goes below the lower bound."
     )
     columns: list[Column[tuple[CurvePoint, str]]] = [
         Column("peak", lambda row: row[0].peak_bytes, format_bytes),
@@ -333,7 +333,7 @@ def _facts(plan: MemoryPlan) -> list[Fact]:
     time = "planned, as a share of the unmodified step"
     time += "" if math.isnan(overhead := _measured_overhead(plan)) else f"; measured {format_percent(overhead)}"
     if plan.least_overhead > 0:
-        time += f"; within this budget no plan by recomputing takes less than {format_percent(plan.least_overhead)}"
+        time += f"; within this budget every plan that recomputes takes at least {format_percent(plan.least_overhead)}"
     device = find_device(plan.recipe.device) if plan.recipe else None
     others = len(plan.timeline_after.labels) - plan.recomputed_count
     repeats = f"{format_count(plan.recomputed_count)} recomputations beside {format_count(others)} operations that touch 4 KiB and more"
@@ -368,7 +368,7 @@ def _measured_overhead(plan: MemoryPlan) -> float:
 
 def _offload_facts(plan: MemoryPlan) -> list[Fact]:
     asked = plan.offload_to or (plan.recipe.offload_to if plan.recipe else "")
-    note = f"copied to {asked}" if plan.offloaded_bytes else f"nothing was found to be worth a copy to {asked}"
+    note = f"copied to {asked}" if plan.offloaded_bytes else f"no buffer is worth a copy to {asked}"
     return [Fact("offloaded", format_bytes(plan.offloaded_bytes), note)] if asked else []
 
 
@@ -412,5 +412,5 @@ def load_plan(path: str | Path) -> MemoryPlan:
         _ = sheet.text("all"), page_of(sheet), plan.to_json()
     except (TypeError, ValueError, LookupError, ArithmeticError) as error:
         cause = "the file was edited, or written by another version"
-        raise FileFormatError(f"holds a plan that nothing can show: {in_words(error)}", where=str(path), cause=cause) from error
+        raise FileFormatError(f"holds an invalid plan: {in_words(error)}", where=str(path), cause=cause) from error
     return plan

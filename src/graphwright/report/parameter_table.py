@@ -172,7 +172,7 @@ class ParameterTable(Printed):
     def _sheet(self) -> Sheet:
         unknown = f"; the shapes of {len(self.unknown)} are not known" if self.unknown else ""
         counts = f"{format_count(self.total)} parameters, {format_bytes(self.total_bytes)} with all state"
-        more = "more scopes; a smaller depth adds them up"
+        more = "more scopes; a smaller depth groups them"
         blocks: list[Block] = [
             Facts(_facts(self.sums), part="always"),
             *(Paragraph(f"{warning}.", title="Warning", part="always") for warning in self.warnings),
@@ -206,9 +206,9 @@ _NAMES = 4  # of a collection
 _NOTES: Mapping[ParameterKind, str] = {
     "trainable": "",
     "non-trainable": ", frozen weights, moving statistics",
-    "optimizer state": ", momentum and what else only the optimizer needs",
+    "optimizer state": ", momentum and other optimizer variables",
     "other state": ", metrics, counters, states of random numbers",
-    "constant": ", weights that lie in the graph as constants",
+    "constant": ", weights stored in the graph as constants",
 }
 _TABLES: Sequence[Column[LookupTable]] = (
     Column("table", lambda t: t.name, kind="name"),

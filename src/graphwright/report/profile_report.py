@@ -162,7 +162,7 @@ def op_run_blocks(profile: StepProfile) -> list[Block]:
         Column("lane", _lane, kind="text"),
         Column("start", lambda run: run.start_ns * 1e-9, format_time, optional=True),
         Column("time", lambda run: run.time_s, format_time, bar=True),
-        Column("allocated", lambda run: run.allocated_bytes, format_bytes, bar=True, note="bytes asked of the allocator"),
+        Column("allocated", lambda run: run.allocated_bytes, format_bytes, bar=True, note="bytes requested from the allocator"),
     ]
     caption = f"{format_count(len(profile.runs))} runs, the longest first"
     values, title = {"words": _run_summary(profile)}, "Timeline of a measured step"
@@ -201,7 +201,7 @@ def _run_summary(profile: StepProfile) -> str:
     text = f"{format_count(len(profile.runs))} runs of operations on {lanes} in {format_time(profile.step_time_s)}."
     longest = max(profile.runs, key=lambda run: run.end_ns - run.start_ns)
     text += f" The longest is {profile.layers.words(longest.name)} ({longest.op_type}) at {format_time(longest.time_s)}."
-    text += " Recording slows a step: these times are longer than those of a step that is not recorded."
+    text += " Recording slows the step, so these times are longer than without it."
     if any(run.direction == "optimizer" for run in profile.runs[: len(profile.runs) // 2]):
         text += " Operations of the optimizer that need no gradient, such as its counters, may run early."
     if any(run.direction == "forward" for run in profile.runs[len(profile.runs) // 2 :]):

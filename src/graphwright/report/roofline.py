@@ -55,7 +55,7 @@ class Roofline:
         if self.measured and any(p.of_roof > 1 for p in self.op_types + self.layers):
             text += "The roof is the rate of the main memory: operations on cached data can be above it. "
         if self.measured:
-            return f"{text}Estimated times in the table are by assumed rates, not by these roofs."
+            return f"{text}Estimated times in the table use assumed rates, not these roofs."
         return (
             f"{text}Nothing was measured: each point stands where the estimated time puts it. That time is FLOPs or bytes moved over an "
             "assumed rate, whichever takes longer; the rates of many op types lie below the roofs, and each run costs a little."

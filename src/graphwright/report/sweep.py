@@ -86,13 +86,13 @@ class SweepResult(OnPage):
     def verdict(self) -> str:
         """One sentence: the largest batch size that fits, and the range of the peaks."""
         if not self.points:
-            return "No batch size was looked at."
+            return "No batch size was tried."
         (first, lowest), (last, highest) = ((p.batch, format_bytes(p.peak_bytes)) for p in (self.points[0], self.points[-1]))
         grows = f"The peak goes from {lowest} at batch size {first} to {highest} at {last}."
         if not self.budget_bytes:
             return grows
         fits = f"Batch size {self.largest_batch} fits" if self.largest_batch else "No batch size fits"
-        looked = ", and no larger one was looked at" if self.largest_batch == last else ""
+        looked = ", and no larger one was tried" if self.largest_batch == last else ""
         return f"{fits} {format_bytes(self.budget_bytes)}{looked}. {grows}"
 
     @property
@@ -123,7 +123,7 @@ class SweepResult(OnPage):
         bars = Column[_Row]("", lambda row: _bar(row[1][self.name or "this"].peak_bytes / longest), kind="text")
         hint = "Resident bytes are used before the step begins; no plan goes below the lower bound."
         if self.others:
-            hint += " The time that plans cost is not in this chart, and the peak of a plan is that of its own order, which is kept."
+            hint += " This chart does not show the time of plans. The peak of a plan holds for its own order, which the step keeps."
         values = {"id": "sweep", "summary": self.summary}
         blocks: list[Block] = [
             Drawing("line_chart", values, ("sweep.js",), self._chart_data, hint=hint, title="Peak against batch size"),

@@ -227,7 +227,7 @@ class FrozenCache:
                 f"weights of frozen layers changed before epoch {epoch + 1}, while their features were in use",
                 where=f"model {self._model.name!r}",
                 cause="a callback, or another thread, sets weights of layers that are frozen",
-                remedy="call `fit` once for each state of the frozen weights, or take the cache away: model.frozen_cache.remove()",
+                remedy="call `fit` once for each state of the frozen weights, or remove the cache: model.frozen_cache.remove()",
             )
 
     # Features
@@ -267,7 +267,7 @@ class FrozenCache:
         for spec, single, batch in zip(self._parts.specs, self._compute([a[places[:1]] for a in samples]), features, strict=True):
             if not _is_near(single[0], batch, depth):
                 raise UnsupportedError(
-                    f"the features of a sample, {spec.name!r}, differ with the other samples of its batch",
+                    f"the features of a sample, {spec.name!r}, depend on the other samples of its batch",
                     cause="a frozen layer takes a mean, a rank or a comparison over the batch",
                     remedy="train the model plainly",
                 )

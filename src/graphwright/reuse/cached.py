@@ -99,7 +99,9 @@ def cached(fn: Any = None, *, max_bytes: int | str = "1GiB") -> Any:
         raise ArgumentError(f"{type(fn).__name__} cannot be called", argument="fn", remedy="give a function of tensors, or a layer")
     budget = Budget.read(max_bytes, "max_bytes")
     if budget.is_share:
-        raise ArgumentError(f"{max_bytes!r} is a share of nothing", argument="max_bytes", remedy='give bytes as an int, or "2GiB"')
+        raise ArgumentError(
+            f"{max_bytes!r} is a share, and there is no total", argument="max_bytes", remedy='give bytes as an int, or "2GiB"'
+        )
     return Cached(fn, budget.nbytes)
 
 

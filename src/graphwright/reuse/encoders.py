@@ -127,7 +127,7 @@ def _random_states(graph: Graph, variables: Mapping[str, Any], where: str) -> tu
             continue
         counts_calls = draws_by_counter(node)
         raise UnsupportedError(
-            f"the encoder holds a {node.op_type}, which does not give the same a second time",
+            f"the encoder holds a {node.op_type}, which may give another result when it runs again",
             where=f"{where}, node {node.name!r}",
             cause="a random operation of TensorFlow that counts its calls itself" if counts_calls else "it has effects",
             remedy="draw with keras.random and a SeedGenerator, keras.layers.Dropout, a tf.random.Generator, or tf.random.stateless_*"
@@ -167,7 +167,8 @@ def _check_independence(graph: Graph, purity: Purity, argument_count: int, where
         "it cannot be shown that the representation of a sample depends on that sample only",
         where=where + (f", node {culprit.name!r} ({culprit.op_type})" if culprit is not None else ""),
         cause="normalization over the batch, or an operation that mixes samples or is not known to keep them apart; or sizes are open",
-        remedy="leave out what mixes samples; give inputs of known shapes; where you know better, assume_independent=True",
+        remedy="remove operations that mix samples; give inputs of known shapes; or pass assume_independent=True if you know that "
+        "samples are independent",
     )
 
 

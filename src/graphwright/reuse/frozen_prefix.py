@@ -82,7 +82,7 @@ def find_prefix(model: Any) -> FrozenPrefix:
     """Return the frozen prefix of a functional model, or raise an UnsupportedError with the reason."""
     if not is_functional(model):
         raise UnsupportedError(
-            f"{type(model).__name__} {model.name!r} does not say which layer takes what",
+            f"{type(model).__name__} {model.name!r} does not state how its layers are connected",
             cause="its class has a call method of its own, or it is not built yet",
             remedy="give a functional model or a Sequential that has an Input",
         )
@@ -100,7 +100,9 @@ def find_prefix(model: Any) -> FrozenPrefix:
             reasons = [f"layer {call.name!r} {'; '.join(sorted(effects[id(call)]))}" for call in prefix if id(call) in effects]
             raise UnsupportedError(
                 f"the features of frozen layer {lost.name!r} are not the same in every epoch: {reasons[0]}",
-                cause="that layer precedes it, or is it" if len(reasons) == 1 else f"{len(reasons)} layers of that kind precede it",
+                cause="that layer precedes it or is the same layer"
+                if len(reasons) == 1
+                else f"{len(reasons)} layers of that kind precede it",
                 remedy="put random augmentation behind the frozen layers or into the data, freeze batch norms, and set the rate of frozen "
                 "dropout to 0",
             )
@@ -108,7 +110,7 @@ def find_prefix(model: Any) -> FrozenPrefix:
     if not any(call.has_weights for call in parts.prefix):
         first = next((call.name for call in calls if call.is_trained), "")
         raise UnsupportedError(
-            f"model {model.name!r} has no frozen layer with weights in front of what is trained",
+            f"model {model.name!r} has no frozen layer with weights before its trained layers",
             cause=f"layer {first!r} is the first that is trained" if first else "nothing in it is trained, and nothing has weights",
             remedy="set `layer.trainable = False` for the first layers, before `compile`",
         )

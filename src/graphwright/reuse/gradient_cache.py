@@ -108,7 +108,7 @@ class GradientCache:
         variables = self._requested if self._requested is not None else self._variables
         if variables is None:
             raise ArgumentError(
-                "which variables are read is known at the first call only", argument="variables", remedy="call it once, or give variables="
+                "the variables are known only after the first call", argument="variables", remedy="call it once, or give variables="
             )
         return variables
 

@@ -77,7 +77,7 @@ class Rule:
         for parameter in _parameters(self.pattern):
             if parameter.kind is parameter.KEYWORD_ONLY and parameter.default is parameter.empty and parameter.name not in self.choices:
                 name = repr(parameter.name)
-                raise ArgumentError(f"nothing says what {name} can be", argument="choices", remedy=f"choices={{{name}: [...]}}")
+                raise ArgumentError(f"{name} has no choices", argument="choices", remedy=f"choices={{{name}: [...]}}")
         for name in (p.name for p in _parameters(self.replacement) if p.default is p.empty):
             if name not in captured and name not in self.choices and name != "match":
                 raise ArgumentError(
@@ -185,7 +185,7 @@ class _TracedRule:
             raise ArgumentError(
                 f"the pattern holds a {impure.op_type}, which has effects, is random, or reads what may change",
                 where=f"rule {rule.title!r}",
-                remedy="say that it may go: effects=True",
+                remedy="allow this with effects=True",
             )
         self._traces[pattern] = trace
         return pattern

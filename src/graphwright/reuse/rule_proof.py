@@ -77,7 +77,7 @@ class RuleProof:
         try:
             results = run_side(replacement, feeds)
         except ArgumentError as error:
-            raise GraphError(f"the replacement cannot run what the pattern runs: {error.what}", where=where) from error
+            raise GraphError(f"the replacement cannot run on the inputs of the pattern: {error.what}", where=where) from error
         pairs = [(np.asarray(old), np.asarray(new)) for old, new in zip(expected, results, strict=True)]
         for k, (old, new) in enumerate(pairs):
             if old.shape != new.shape or old.dtype != new.dtype:

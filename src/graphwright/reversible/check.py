@@ -113,7 +113,7 @@ def check_inverse(target: Any, inputs: Any, *, dtypes: Sequence[str] = DTYPES, t
     True
     """
     if not dtypes or not all(len(tensor) for tensor in tf.nest.flatten(inputs)):
-        raise ArgumentError("nothing is to be checked", remedy="give at least one dtype, and inputs of at least one sample")
+        raise ArgumentError("there is nothing to check", remedy="give at least one dtype, and inputs of at least one sample")
     calls = _reversible_calls(target, inputs)
     if not calls:
         raise ArgumentError(

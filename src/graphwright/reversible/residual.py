@@ -88,7 +88,7 @@ class ResidualFunction:
                 raise UnsupportedError(
                     f"it runs {operation.type}, which has an effect or gives another result the second time",
                     where=f"{self.where}, node {operation.name!r}",
-                    cause="the backward pass calls the function again, and only for Keras layers can states be held",
+                    cause="the backward pass calls the function again, and states can be restored only for Keras layers",
                     remedy="make it a Keras layer: keras.layers.Dropout, or a keras.random function with a keras.random.SeedGenerator",
                 )
 

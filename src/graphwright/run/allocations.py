@@ -59,9 +59,9 @@ def check_counting() -> None:
     seen = count_allocations(lambda: tf.fill([_CHECK_BYTES], tf.constant(1, tf.uint8))).tensors_bytes
     if not _CHECK_BYTES <= seen < 1.05 * _CHECK_BYTES:
         raise MeasurementError(
-            f"TensorFlow's allocator told of {seen} bytes where {_CHECK_BYTES} were allocated",
+            f"TensorFlow's allocator recorded {seen} bytes where {_CHECK_BYTES} were allocated",
             where="the profiler's records",
-            cause="this TensorFlow names its allocations otherwise",
+            cause="this version of TensorFlow names its allocations differently",
             remedy="report this with the version of TensorFlow",
         )
 

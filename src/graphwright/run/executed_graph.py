@@ -75,9 +75,9 @@ def recorded_graphs(step: TracedStep, *, like: Graph, grappler: bool = True, mem
     """
     if is_summary_traced():
         raise UnsupportedError(
-            "TensorFlow collects graphs for a trace of yours, which would lose them",
+            "TensorFlow is collecting graphs for your own trace, which would lose them",
             where=f"step {step.name!r}",
-            remedy="call tf.summary.trace_export or tf.summary.trace_off first, or ask for order='traced'",
+            remedy="call tf.summary.trace_export or tf.summary.trace_off first, or use order='traced'",
         )
     graphs: list[bytes] = []
     for _ in range(_ATTEMPTS):  # a function that another thread calls at the same time can take the place of the record
@@ -214,7 +214,7 @@ def check_on_one_cpu(graphs: Sequence[bytes], *, like: Graph) -> None:
 def _record_of(graphs: Sequence[bytes], like: Graph) -> Any:
     records = _records_like(graphs, like)
     if not records:
-        raise UnsupportedError("TensorFlow hands out no graph", where=f"step {like.name!r}", remedy="ask for order='traced'")
+        raise UnsupportedError("TensorFlow returned no graph", where=f"step {like.name!r}", remedy="use order='traced'")
     return max(records, key=lambda r: len(r.pre_optimization_graph.node))
 
 
@@ -390,6 +390,6 @@ def _prepare(step: TracedStep, *, grappler: bool, memory_optimizer: bool) -> Non
         raise UnsupportedError(
             f"TensorFlow cannot prepare the step: {first_line(error)}",
             where=f"step {step.name!r}",
-            cause="it lacks a kernel on this machine; or it is read from a file, of which nothing that reaches outside may run",
-            remedy="ask for order='traced'",
+            cause="a kernel is missing on this machine, or the step comes from a file, whose operations may not access anything outside",
+            remedy="use order='traced'",
         ) from error

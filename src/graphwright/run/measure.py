@@ -230,9 +230,9 @@ def run_worker(directory: Path, request: Mapping[str, Any], settings: Mapping[st
         done = subprocess.run(command, env=environment, capture_output=True, text=True, errors="replace", timeout=timeout_s, check=False)
     except subprocess.TimeoutExpired as error:
         raise MeasurementError(
-            f"the measurement was given up after {timeout_s} s",
+            f"the measurement was stopped after {timeout_s} s",
             where=f"measuring {request['kind']}",
-            remedy="raise timeout_s, or ask for fewer steps",
+            remedy="raise timeout_s, or run fewer steps",
         ) from error
     if done.returncode != 0 or not (directory / "result.json").exists():
         raise _death(done.returncode, done.stderr, str(request["kind"]))

@@ -57,7 +57,7 @@ def _reset_high_water() -> None:
         Path("/proc/self/clear_refs").write_text("5")
     except OSError as error:
         raise MeasurementError(
-            f"the high-water mark cannot be set back: {error}",
+            f"the high-water mark cannot be reset: {error}",
             where="/proc/self/clear_refs",
             cause="this is not Linux, or the container forbids it",
             remedy="measure on Linux",
@@ -68,4 +68,4 @@ def _status(field: str) -> int:
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith(field + ":"):
             return int(line.split()[1]) * 1024
-    raise MeasurementError(f"the kernel does not tell {field}", where="/proc/self/status", remedy="measure on Linux")
+    raise MeasurementError(f"the kernel does not report {field}", where="/proc/self/status", remedy="measure on Linux")

@@ -338,10 +338,10 @@ def _check_restorable(step: TracedStep) -> None:
         if all(consumer in READS_OF_TABLES for consumer in consumers):
             continue
         raise UnsupportedError(
-            f"the step {step.name!r} is given a resource that is not a variable, so its state cannot be put back",
+            f"the step {step.name!r} uses a resource that is not a variable, so its state cannot be restored",
             where=f"node {internal.op.name!r}, used by {', '.join(sorted(set(consumers)))}",
             cause="an iterator, a mutable table or a queue is used inside the step",
-            remedy="hand its elements to the step as arguments",
+            remedy="pass its elements to the step as arguments",
         )
 
 

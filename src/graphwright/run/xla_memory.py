@@ -39,7 +39,7 @@ def xla_memory(
         raise UnsupportedError(
             f"XLA cannot compile the step: {first_line(error)}",
             where=f"step {plain_name(str(function.name))!r}",
-            remedy="see what tf.function(step, jit_compile=True) says when it is called",
+            remedy="call tf.function(step, jit_compile=True) to see XLA's own error",
         ) from error
     if device is not None:
         return compile_for(serialized, device, memory_bytes=memory_bytes)

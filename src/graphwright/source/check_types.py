@@ -43,7 +43,7 @@ def _check_version(node: Node, body: Graph, *, in_function: bool) -> None:
         raise UnsupportedError(
             f"TensorFlow runs {node.op_type} only in graphs before version {removed.version}, and this one has {version}",
             where=f"node {node.name!r} of graph {body.name!r}",
-            cause="functions run under the version of the TensorFlow at work" if in_function else f"it was removed: {removed.explanation}",
+            cause="functions run under the version of the running TensorFlow" if in_function else f"it was removed: {removed.explanation}",
             remedy="leave it in the graph"
             if in_function
             else f"replace it, or, if all else allows: graph.versions = ({removed.version - 1}, 0)",
@@ -86,7 +86,7 @@ def _check_names_below_calls(graph: Graph) -> None:
         for scope in parents(node.name):
             if scope in calls and _makes(calls[scope], node.name[len(scope) + 1 :]):
                 raise GraphError(
-                    f"{node.name!r} is also the name of what the call {scope!r} runs, which TensorFlow would take for it",
+                    f"{node.name!r} is also the name of a node that the call {scope!r} runs, and TensorFlow would confuse them",
                     where=f"graph {graph.name!r}",
                     cause="it was renamed or copied into the scope of a call",
                     remedy="rename one of them (graph.rename), or inline the call",

@@ -54,7 +54,7 @@ def _loaded_signature(path: Path, key: str) -> Any:
             f"the file cannot be read: {in_words(error)}",
             where=str(path),
             cause="it is damaged, or needs ops that are not loaded",
-            remedy="load it yourself and hand in the object",
+            remedy="load it yourself and pass the object",
         ) from error
     function.graphwright_keeps_alive = loaded  # the variables live as long as the loaded object
     return function

@@ -58,7 +58,7 @@ def read_keras_file(path: Path, *, compiled: bool) -> Any:
             cause="it holds only weights" if holds_weights else "it is damaged, or holds custom layers that are not registered",
             remedy="make the model in Python, call its load_weights, and give the model; in a shell as file.py:name"
             if holds_weights
-            else "import the module that registers them, in a shell by --import MODULE; or load it yourself and hand in the model",
+            else "import the module that registers them, in a shell by --import MODULE; or load it yourself and pass the model",
         ) from error
 
 
@@ -74,7 +74,9 @@ def check_keras_archive(path: Path) -> None:
     for entry in entries:
         if leaves_folder(entry.filename) or (entry.external_attr >> 16) & 0o170000 == 0o120000:
             raise FileFormatError(
-                f"the entry {entry.filename!r} leaves the archive", where=str(path), cause="the file was made to write to other folders"
+                f"the entry {entry.filename!r} leaves the archive",
+                where=str(path),
+                cause="the file may be malicious: it would write to other folders",
             )
         if entry.filename in names:
             raise FileFormatError(f"two entries are named {entry.filename!r}", where=str(path), cause="the file is damaged")

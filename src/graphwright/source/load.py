@@ -156,7 +156,7 @@ def _load_saved(save: Callable[[Path], None], name: str, failure: str, remedy: s
         save(folder)
     except Exception as error:  # Keras and TensorFlow raise anything
         what = first_line(error)
-        raise ArgumentError(f"{failure}: {what}", where=f"{name!r}", remedy=f"{remedy}, and hand in the folder", code=code) from error
+        raise ArgumentError(f"{failure}: {what}", where=f"{name!r}", remedy=f"{remedy}, and pass the folder", code=code) from error
     return read_saved_model(folder, None, keep=keep)
 
 

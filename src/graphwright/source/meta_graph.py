@@ -248,5 +248,5 @@ def check_asset_path(filename: str) -> None:
         raise FileFormatError(
             f"the path {filename!r} of an asset leaves the folder of the SavedModel",
             where="asset files",
-            cause="the file was made to reach other files, or is damaged",
+            cause="the file may be malicious, or is damaged",
         )

@@ -64,7 +64,7 @@ def _check_depth(content: str, where: str) -> None:
         elif mark in "}>":
             depth -= 1
         if depth > _DEEPEST_TEXT:
-            raise FileFormatError(f"messages are nested more than {_DEEPEST_TEXT} deep", where=where, cause="the file was made to do harm")
+            raise FileFormatError(f"messages are nested more than {_DEEPEST_TEXT} deep", where=where, cause="the file may be malicious")
 
 
 def remove_items(items: Any, goes: Callable[[Any], object]) -> None:

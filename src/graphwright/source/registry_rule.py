@@ -120,7 +120,7 @@ def _of_function(graph: Graph, op_type: str, name: str, inputs: Sequence[Value],
     function = graph.functions.get(op_type)
     if function is None or not len(function.body):
         if types is None:
-            raise GraphError(f"nothing says what {op_type} makes", where=f"node {name!r}", remedy="give the argument output_types")
+            raise GraphError(f"the outputs of {op_type} are unknown", where=f"node {name!r}", remedy="give the argument output_types")
         return types
     body = function.body
     _check_dtypes("inputs", (), [v.dtype for v in inputs], [v.dtype for v in body.inputs], f"node {name!r} ({op_type})")

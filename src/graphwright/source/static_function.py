@@ -82,10 +82,10 @@ def _ends(graph: Graph) -> list[Value]:
     if trains is not None:
         ends = [n.name for n in graph if n.control_inputs and not n.control_consumers and not any(v.use_count for v in n.outputs)]
         raise ArgumentError(
-            "the graph trains, and nothing says what is fetched from it",
+            "the graph contains a training op, and its fetches are unknown",
             argument="outputs",
             where=f"node {trains.name!r} ({trains.op_type})",
-            cause="a step runs what its train op needs, and not what initializes, saves and restores",
+            cause="a step runs the operations that its fetches need, not those that initialize, save and restore",
             remedy=f"give outputs=[...] (--outputs), such as the train op and the loss; nothing reads {', '.join(ends[-5:])}",
         )
     return _unread(graph)
@@ -132,7 +132,7 @@ def default_signature(graph: Graph, where: str) -> str:
         raise FileFormatError(
             f"the SavedModel has {len(keys)} signatures and no default one: {', '.join(sorted(keys))}",
             where=where,
-            remedy="load it with tf.saved_model.load and hand in the signature that you mean",
+            remedy="load it with tf.saved_model.load and pass the signature that you mean",
         )
     return "serving_default" if "serving_default" in keys else keys[0]
 

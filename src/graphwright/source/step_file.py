@@ -115,7 +115,7 @@ def _check_portable(name: str, concrete: Any, arguments: Sequence[Any]) -> None:
     if collectives or concrete.graph.deferred_external_captures:
         raise UnsupportedError(
             f"the step {name!r} exchanges values between devices (tf.distribute), which another process cannot take part in",
-            where=f"node {collectives[0].name!r} ({collectives[0].op})" if collectives else "what the step asks for at each call",
+            where=f"node {collectives[0].name!r} ({collectives[0].op})" if collectives else "values that the step requests at each call",
             remedy="measure the step of one replica, without the strategy; a plan says the peak of each device: plan.how['devices']",
         )
     check_needs_nothing(name, graph_def, [*concrete.graph.captures, *zip(arguments, concrete.inputs, strict=False)], "process")
@@ -130,7 +130,7 @@ def check_needs_nothing(name: str, graph_def: Any, tensors: Iterable[tuple[Any, 
             raise UnsupportedError(
                 f"the step {name!r} calls Python (tf.py_function or tf.numpy_function), which cannot be taken to another {place}",
                 where=f"node {node.name!r} ({node.op})",
-                remedy="compute this part outside the step and hand it in as an argument",
+                remedy="compute this part outside the step and pass it as an argument",
             )
     for outer, inner in tensors:
         if outer.dtype in (tf.resource, tf.variant) and variable_behind(outer) is None:
@@ -139,5 +139,5 @@ def check_needs_nothing(name: str, graph_def: Any, tensors: Iterable[tuple[Any, 
                 f"the step {name!r} uses a {outer.dtype.name} that is not a variable, which cannot be taken to another {place}",
                 where=f"node {inner.op.name!r}, used by {', '.join(users)}",
                 cause="a table, an iterator or a queue is used inside the step",
-                remedy="hand its elements to the step as arguments",
+                remedy="pass its elements to the step as arguments",
             )

@@ -30,7 +30,7 @@ def trace_side(function: Callable[..., Any], arguments: Mapping[str, tuple[DType
             raise ArgumentError(
                 f"the {what} cannot be traced: {first_line(error)}",
                 cause="it is traced with tensors of the dtypes and shapes of what it stands for, into a graph without variables",
-                remedy="state what its arguments are, specs={name: tf.TensorSpec(...)}; hand in variables and tensors as arguments; "
+                remedy="state what its arguments are, specs={name: tf.TensorSpec(...)}; pass variables and tensors as arguments; "
                 "constants may be NumPy arrays, tensor.numpy()",
             ) from error
         if any(tensor.graph is not traced for tensor in outputs):

@@ -43,9 +43,9 @@ def check_trusted(target: Any, what: str) -> None:
     """Refuse to run the contents of an ordinary path; `what` is the subject of the message. Objects of this process may run."""
     if isinstance(target, str | Path) and not isinstance(target, TrustedPath):
         raise ArgumentError(
-            f"{what} runs what is in the file",
+            f"{what} runs code of the file",
             where=f"{str(target)!r}",
-            cause="a model is a program, which may write files or send them away; what a file holds is read, not run",
+            cause="a model is a program that may write or send files; graphwright reads files without running them",
             remedy="if you trust where it comes from, give graphwright.trust(path)",
             code=ErrorCode.UNTRUSTED,
         )

@@ -42,9 +42,9 @@ def compiled_call_bytes(node: Node) -> int:
     where = f"node {node.name!r} of {node.graph.name!r}"
     if any(map(reads_resource, graph.nodes)):
         raise UnsupportedError(
-            "a function inside the step is compiled by XLA (jit_compile=True), and does more with a variable than to read it",
+            "a function inside the step is compiled by XLA (jit_compile=True), and changes a variable",
             where=where,
-            cause="what the update of a variable takes is part of the whole program",
+            cause="the memory of the update depends on the whole program",
             remedy="use jit_compile=False for it, or True for the whole step; or let it return the new value, and assign it outside",
         )
     serialized = to_graph_def(graph, keep=needed.__contains__).SerializeToString(deterministic=True)

@@ -96,7 +96,7 @@ def prepared(traced: TracedStep, like: Graph, *, memory_optimizer: bool = True) 
 
 
 def why_refused(traced: TracedStep, function: Any) -> str:
-    """Return why TensorFlow refuses to run a function in place of a step that it runs; "" if it does not, or cannot be asked."""
+    """Return why TensorFlow refuses a function although it runs the original step; "" if it accepts it, or cannot be asked."""
     tf = import_tensorflow()
     with tf.init_scope():  # the call may come from a function that is being traced
         symbolic = any(map(tf.is_symbolic_tensor, function.captured_inputs))

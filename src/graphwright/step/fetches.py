@@ -82,7 +82,7 @@ def _own_outputs(graph: Graph) -> Sequence[str]:
         return [v.name for v in chosen.outputs.values()]
     last = [n.name for n in graph.nodes if not any(v.uses for v in n.outputs) and not n.control_consumers and not is_constant(n)]
     raise ArgumentError(
-        "a graph was given, and nothing says what is fetched from it",
+        "a graph was given without its fetches",
         argument="outputs",
         cause="only what the fetches need is counted",
         remedy=f"give outputs=[...]; nothing reads {', '.join(last[:5])}",

@@ -112,9 +112,9 @@ def _check(graph: Graph, purity: Purity, flat: FlatStep) -> None:
     new_nodes = [node for node in graph.nodes if node.op_type not in known]
     for node in new_nodes:
         if node.op_type.startswith("_") and node_flops(node) is None:
-            raise UnsupportedError(f"nothing is known of what {node.op_type} costs", where=f"node {node.name!r}")
+            raise UnsupportedError(f"the cost of {node.op_type} is unknown", where=f"node {node.name!r}")
         if node.op_type.startswith("_") and not graph.control_outputs:
-            raise UnsupportedError(f"it changes nothing, so its gradient may be asked for, and {node.op_type} has none", where=where)
+            raise UnsupportedError(f"it changes nothing, so its gradient may be needed, and {node.op_type} has none", where=where)
     for node in graph.nodes:
         for value in node.outputs:
             if value.dtype.itemsize is not None and value.nbytes is None:

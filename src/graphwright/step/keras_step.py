@@ -48,7 +48,7 @@ def check_trainable(model: Any) -> None:
             "the model is not compiled",
             where=where,
             cause="its loss and its optimizer are not known",
-            remedy="call model.compile(...) first; for its inference give tf.function(model), or a command --mode infer",
+            remedy="call model.compile(...) first; for its inference give tf.function(model), or use --mode infer",
         )
     strategy = strategy_of(model)
     if isinstance(strategy, import_tensorflow().distribute.TPUStrategy):
@@ -56,7 +56,7 @@ def check_trainable(model: Any) -> None:
             "the model was made under TPUStrategy",
             where=where,
             cause="TensorFlow makes the TPU's program of marked operations of the whole step: there is no function of a replica to plan",
-            remedy="use gw.checkpointed or reversible layers in the model: what they compute again is held back in a way that XLA honors",
+            remedy="use gw.checkpointed or reversible layers in the model: XLA keeps their recomputation in place",
         )
     if model.run_eagerly:
         raise UnsupportedError("the model runs eagerly", where=where, remedy="compile it with run_eagerly=False: there is no graph to plan")

@@ -242,7 +242,7 @@ def _called_with(left: TracedStep, right: TracedStep) -> TracedStep:
         raise ArgumentError(
             f"the steps take other inputs: {left.feeds} and {right.feeds}",
             argument="inputs",
-            remedy="give targets that take the same, or batch= or feeds= that make the shapes alike; "
-            "a compiled model means its training step, unless mode is infer",
+            remedy="give targets with equal inputs, or batch= or feeds= with equal shapes; "
+            "a compiled model stands for its training step unless mode is infer",
         )
     return replace(right, arguments=arguments)

@@ -237,10 +237,10 @@ def _meet(trace: BatchTrace, node: Node) -> None:
 
 
 def _divide(trace: BatchTrace, node: Node) -> None:
-    """Let the divisor of a sum over the batch follow it, where the sum is a mean.
+    """Adapt the divisor of a sum over the batch, if the sum is a mean.
 
-    Only the gradient of a `Mean` is proved: its value was repeated to the shape of the mean's input, and is divided by as many terms.
-    For other sums, a graph does not say what a divisor counts.
+    The gradient of a `Mean` is proved to be one: it is repeated to the shape of the mean's input and divided by the number of elements.
+    For other sums, the graph does not show what the divisor counts.
     """
     is_product = node.op_type.startswith("Mul")
     for k in (0, 1) if is_product else (1,):

@@ -254,7 +254,7 @@ class BatchTrace:
                 write_shape(value, shapes.get(value, value.last_shape))
 
     def _by_labels(self, node: Node, labels: Dimensions | None) -> Shape:
-        """Return the larger shape of a node each of whose dimensions is one of an input."""
+        """Return the new output shape of a node whose dimensions all come from its inputs; None if they disagree."""
         value = node.outputs[0] if len(node.outputs) == 1 else None
         if labels is None or value is None or is_list(value) or len(labels.output) != len(self.before[value] or ()):
             return None

@@ -129,7 +129,7 @@ def _refuse_growing(loop: Node, body: Graph) -> None:
             raise UnknownShapeError(
                 f"value {k} of the loop changes its shape: {format_shape(output.shape)} becomes {format_shape(result.shape)} in a round",
                 where=f"node {loop.name!r}",
-                cause="it grows from round to round, and the step's signature leaves its size open, as if it stayed what it is at first",
+                cause="it grows from round to round, but an open size in the step's signature counts as constant",
                 remedy="give the step a signature with that size, or none",
             )
 

@@ -154,7 +154,7 @@ class Pattern:
     def _check(self, fed: set[Node]) -> None:
         where = f"pattern {self.graph.name!r}"
         if not self.graph.outputs:
-            raise GraphError("a pattern returns nothing", where=where, remedy="return what is to be replaced")
+            raise GraphError("a pattern returns nothing", where=where, remedy="return the values to replace")
         for value in self.graph.outputs:
             if value.producer in fed or is_constant(value.producer):
                 raise GraphError(

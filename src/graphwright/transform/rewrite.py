@@ -144,7 +144,7 @@ class _Rewriter:
             raise GraphError(
                 f"after {rounds} rounds over graph {self._graph.name!r} rules still match: {names}",
                 argument="rules",
-                cause="a replacement holds what its own pattern, or that of another rule, finds",
+                cause="a replacement contains a match of its own pattern or of another rule's",
                 remedy="add a condition, or allow more rounds",
             )
         if self.done:

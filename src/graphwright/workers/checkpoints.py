@@ -126,7 +126,7 @@ class TrainingCheckpoints:
             undamaged = self._steps_of_all([] if error else [step])
             if all(undamaged):
                 if damage:
-                    warnings.warn(f"{damage}; the training goes on from step {step}", RuntimeWarning, stacklevel=2)
+                    warnings.warn(f"{damage}; the training continues from step {step}", RuntimeWarning, stacklevel=2)
                 return step
             common.remove(step)
             places = ", ".join(str(k) for k, steps in enumerate(undamaged) if not steps)
@@ -164,8 +164,8 @@ class TrainingCheckpoints:
             raise ArgumentError(
                 f"the checkpoint of step {step} holds {missing[0]!r}, and there is no such variable",
                 where=str(self._path(step)),
-                cause="the model or the optimizer is another one than when it was written, or has not been built yet",
-                remedy="build it first, make the training as it was, give names, or give another directory",
+                cause="the model or the optimizer has changed since it was written, or is not built yet",
+                remedy="build it first, restore the former model and optimizer, give names, or use another directory",
             )
         for replica, array in pairs:
             replica.assign(array.view(replica.dtype.as_numpy_dtype))
@@ -227,8 +227,8 @@ class TrainingCheckpoints:
             raise ArgumentError(
                 f"the checkpoint of step {step} does not fit variable {name!r}",
                 where=str(self._path(step)),
-                cause="the model, the optimizer or the number of devices is another one than when it was written",
-                remedy="give another directory, or make the training as it was",
+                cause="the model, the optimizer or the number of devices has changed since it was written",
+                remedy="use another directory, or restore the former model, optimizer and devices",
             )
         return list(zip(replicas, values, strict=True))
 

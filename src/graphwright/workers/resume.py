@@ -177,9 +177,9 @@ class ResumeTraining(keras.callbacks.Callback):
 
     def _too_short(self) -> ArgumentError:
         return ArgumentError(
-            f"the epoch is shorter than what was trained of it: {self._skip} batches are still to be passed over",
+            f"the epoch is shorter than the part that was already trained: {self._skip} batches remain to be skipped",
             where=str(self.directory),
-            cause="the data are not those of the training that was interrupted",
+            cause="the data differ from the data of the interrupted training",
             remedy="give the same data, or another directory",
         )
 

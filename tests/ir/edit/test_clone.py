@@ -104,7 +104,7 @@ def test_equal_functions_are_shared(graph):
 
 def test_an_input_that_is_nowhere_is_named_and_nothing_changes(graph):
     other = Graph("other")
-    with pytest.raises(GraphError, match=r"takes the place of a:0, w:0"):
+    with pytest.raises(GraphError, match=r"replaces a:0, w:0"):
         clone([graph["b"]], into=other)
     assert len(other) == 0
     assert not other.functions

@@ -123,10 +123,10 @@ def _check_inputs(originals: Mapping[Node, object], values: Mapping[Value, Value
     missing = dict.fromkeys(v.name for node in originals for v in node.inputs if v.producer not in originals and v not in values)
     if missing:
         raise GraphError(
-            f"nothing in graph {target.name!r} takes the place of {', '.join(list(missing)[:3])}"
+            f"nothing in graph {target.name!r} replaces {', '.join(list(missing)[:3])}"
             + (f" and {len(missing) - 3} more" if len(missing) > 3 else ""),
             where="input_map",
-            remedy="map these values, or copy the nodes that make them too",
+            remedy="map these values, or also copy the nodes that produce them",
         )
 
 

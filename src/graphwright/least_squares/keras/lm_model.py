@@ -173,7 +173,7 @@ class LMModel(keras.Model):
     def train_step(self, data: Any) -> Any:  # noqa: ARG002
         """Raise: a step needs the whole batch at once."""
         raise UnsupportedError(
-            "train_step of an LMModel", where=f"model {self.name!r}", remedy="call fit, train_on_batch, or LevenbergMarquardt.step"
+            "an LMModel has no train_step", where=f"model {self.name!r}", remedy="call fit, train_on_batch, or LevenbergMarquardt.step"
         )
 
     def export(self, *arguments: Any, **keywords: Any) -> Any:

@@ -69,7 +69,7 @@ class ModelFunction:
         outputs, _, losses = self._call(values, state, x, return_losses=True)
         if losses:
             raise UnsupportedError(
-                f"the model adds {len(losses)} losses of its own, such as of regularizers",
+                f"the model adds {len(losses)} losses, for example of regularizers",
                 where=where,
                 cause="they are no sum over samples",
                 remedy="leave regularizers and add_loss out; damping keeps steps short",

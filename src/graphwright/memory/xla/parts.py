@@ -84,7 +84,7 @@ class _Holding:
     """Puts gates before the inputs of a turn.
 
     Attributes:
-        given: values that need no gate: constants, values that wait already, and values of an earlier turn.
+        given: nodes that need no gate: constants, gated nodes, and nodes of an earlier turn.
     """
 
     def __init__(self, graph: Graph, given: set[Node]) -> None:

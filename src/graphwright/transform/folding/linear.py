@@ -44,7 +44,7 @@ class Linear:
         return self.node.op_type == "DepthwiseConv2dNative"
 
     def _in_order(self, weights: Array) -> Array:
-        """Convert weights from or to the order of axes in which inputs and outputs come last."""
+        """Return the weights with input and output channels as last axes, in this order; applied twice, it restores the original order."""
         swapped = self.node.op_type in _TRANSPOSED or self.node.attrs.get("transpose_b") is True
         return weights.swapaxes(-1, -2) if swapped else weights
 
