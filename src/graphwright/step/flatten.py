@@ -37,7 +37,7 @@ from graphwright.transform.loop_order import run_iterations_in_order
 from graphwright.transform.loop_shapes import bind_loop_shapes, bind_stacked_shapes, calls, fold_body_shapes, relaxed_dimensions
 from graphwright.transform.order_updates import order_updates
 from graphwright.transform.split_identities import split_identities
-from graphwright.transform.unread_lists import drop_unread_lists
+from graphwright.transform.unread_lists import drop_unread_lists, drop_unread_results
 
 Sizes = Mapping[str, Sequence[Shape]]
 Measure = Callable[[Iterable[Node]], Sizes]
@@ -204,6 +204,7 @@ def flatten_graph(
     has_loops = any(is_control_flow(node) for node in graph.nodes)
     relaxed = relaxed_dimensions(graph) if has_loops else frozenset[Any]()
     if has_loops:
+        drop_unread_results(graph, purity)
         drop_unread_lists(graph, purity)
         forward_loop_invariants(graph, purity)
         run_iterations_in_order(graph)
