@@ -9,22 +9,15 @@ Matrix = NDArray[Any]
 
 
 def inverse_gram(factor: Matrix, *, is_gram: bool, free: NDArray[np.bool_]) -> tuple[Matrix, int]:
-    """Return the inverse of the Gram matrix J'J, and its rank.
+    """Return the inverse of the Gram matrix J'J (n, n), and its rank among the free parameters.
 
-    Columns are scaled to length one first, so that the units of parameters do not matter to the rank.
+    Columns are scaled to length one first, so that units do not matter to the rank. Parameters that the data do not determine have
+    infinite variances and NaN covariances; those that are not free are constants, with rows and columns of zeros.
 
     Args:
-        factor: the triangle R of J (n, n), or the lower half of the Gram matrix.
-        is_gram: whether it is the Gram matrix.
-        free: parameters (n,) that vary; the others are constants, with rows and columns of zeros.
+        factor: the triangle R of J (n, n), or the lower half of the Gram matrix if `is_gram`.
+        free: which parameters (n,) vary.
 
-    Returns:
-        The inverse (n, n), and the rank among the free parameters. Parameters that the data do not determine have infinite variances and
-        NaN covariances.
-
-    >>> inverse_gram(np.diag([2.0, 0.5]), is_gram=False, free=np.array([True, True]))
-    (array([[0.25, 0.  ],
-           [0.  , 4.  ]]), 2)
     >>> inverse_gram(np.array([[1.0, 0.0], [0.0, 0.0]]), is_gram=True, free=np.array([True, True]))
     (array([[ 1., nan],
            [nan, inf]]), 1)

@@ -19,15 +19,16 @@ from numpy.typing import NDArray
 from graphwright.plan.simulate import simulate_unchecked
 from graphwright.plan.solvers.problem import Problem
 
-_SCALE = 1 << 22  # positions between two steps that inserted runs can take
-_END = 1 << 62
-_GONE = -(1 << 60)
-
 Interval = tuple[int, int]
 Bytes = NDArray[np.int64]
 
+_SCALE = 1 << 22  # positions between two steps that inserted runs can take
+_END = 1 << 62
+_GONE = -(1 << 60)
+_NOTHING: Bytes = np.zeros(0, dtype=np.int64)
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(slots=True)  # not frozen, which would take longer to make: solvers make millions
 class Edit:
     """A priced edit. `chain` runs before the step at position `at`; runs in `removed` go."""
 
@@ -134,7 +135,9 @@ class Draft:
             added_runs.setdefault(task, []).append(base + place + 1)
         gone = set(removed)
         removed_tasks = [self.run_task[run] for run in removed]
-        touched = {number for task in (*chain, *removed_tasks) for number in (*problem.inputs[task], *problem.outputs[task])}
+        touched: set[int] = set()
+        for task in (*chain, *removed_tasks):
+            touched.update(problem.inputs[task], problem.outputs[task])
         problem.work += 4 + len(touched) + len(self.order) // 2000
         changes: list[tuple[int, int, int]] = []  # (start, end, signed bytes)
         lasts: dict[int, set[int]] = {}  # buffer -> last uses of its versions after the edit
@@ -149,16 +152,17 @@ class Draft:
             if old == new:
                 continue
             before, after = set(old), set(new)
-            changes += [(start, end, -problem.nbytes[number]) for start, end in before - after]
-            changes += [(start, end, problem.nbytes[number]) for start, end in after - before]
-            check_credit.update(end for _, end in before ^ after)
+            for interval in before ^ after:
+                changes.append((*interval, problem.nbytes[number] if interval in after else -problem.nbytes[number]))
+                check_credit.add(interval[1])
 
         removed_at = [int(self.position[run]) for run in removed]
         low = max(min([-(-start // _SCALE) for start, _, _ in changes] + removed_at, default=0), 0)
         high = min(max([end // _SCALE for _, end, _ in changes] + removed_at, default=-1), len(self.order) - 1)
         window: Bytes = self.step_bytes[low : high + 1].copy()
-        inner: Bytes = np.array([problem.workspace[task] for task in chain], dtype=np.int64)
+        inner = _NOTHING
         if count:
+            inner = np.array([problem.workspace[task] for task in chain], dtype=np.int64)
             # Bytes live between steps at-1 and at: those of step `at` that were not born there.
             task = self.run_task[self.order[at]]
             inner += int(self.step_bytes[at]) - problem.workspace[task] + int(self.credit[at]) - problem.born[task]
@@ -167,7 +171,7 @@ class Draft:
             if first <= last:
                 window[first - low : last - low + 1] += nbytes
             left, right = max(start - base - 1, 0), min(end - base - 1, count - 1)
-            if left <= right:
+            if left <= right:  # never without a chain
                 inner[left : right + 1] += nbytes
         # In-place credits at the steps where a last use came or went.
         new_credits: list[tuple[int, int]] = []
@@ -183,11 +187,13 @@ class Draft:
                 window[step - low] += int(self.credit[step]) - credit
                 new_credits.append((step, credit))
         inner_credits = [self._credit(task, base + place + 1, lasts) if problem.in_place[task] else 0 for place, task in enumerate(chain)]
-        inner -= np.array(inner_credits, dtype=np.int64)
+        if any(inner_credits):
+            inner -= np.array(inner_credits, dtype=np.int64)
         for position in removed_at:
             window[position - low] = _GONE
         time = float(sum(problem.time[task] for task in chain) - sum(problem.time[task] for task in removed_tasks))
-        gain = _overflow(self.step_bytes[low : high + 1], self.budget) - _overflow(window, self.budget) - _overflow(inner, self.budget)
+        gain = _overflow(self.step_bytes[low : high + 1], self.budget) - _overflow(window, self.budget)
+        gain -= _overflow(inner, self.budget) if count else 0
         return Edit(tuple(chain), at, tuple(removed), time, gain, low, window, inner, tuple(new_credits), tuple(inner_credits))
 
     def _intervals(self, number: int, added: dict[int, list[int]], gone: set[int]) -> tuple[list[Interval], list[Interval] | None]:
