@@ -187,9 +187,9 @@ class TestBatch:
     def test_the_largest_batch(self, run, frozen):
         plain = json.loads(succeed(run("max-batch", frozen, "--budget", "1MiB", "--json")))
         assert plain["batch"] > 1
-        peak = json.loads(succeed(run("peak", frozen, "--feed", f"x={plain['batch']},64", "--json")))["peak_bytes"]
+        peak = json.loads(succeed(run("peak", frozen, "--feed", f"x={plain['batch']},64", "--json")))["high_bytes"]
         assert peak <= 2**20
-        assert json.loads(succeed(run("peak", frozen, "--feed", f"x={plain['batch'] + 1},64", "--json")))["peak_bytes"] > 2**20
+        assert json.loads(succeed(run("peak", frozen, "--feed", f"x={plain['batch'] + 1},64", "--json")))["high_bytes"] > 2**20
 
     def test_where_none_fits(self, run, frozen):
         assert run("max-batch", frozen, "--budget", "100").exit_code == EXIT_INFEASIBLE

@@ -47,6 +47,7 @@ def test_questions_about_a_graph() -> None:
     assert report.peak_bytes == gw.predict_peak(graph, {"x:0": FEEDS["x"]}, outputs=[train, loss]).peak_bytes
     assert (report.backward_flops, report.optimizer_flops) > (report.forward_flops, 0)
     assert gw.predict_peak(graph, batch=8, outputs=loss).peak_bytes < report.peak_bytes
+    assert report.executor is not None
     assert gw.check(graph, FEEDS, outputs=[train, loss], max_peak=report.executor.high_bytes + 4096)
     swept = gw.sweep(graph, batches=(4, 8), outputs=[train, loss], order="traced")
     assert gw.max_batch(graph, swept.points[1].peak_bytes, outputs=[train, loss], order="traced").batch == 8

@@ -257,16 +257,13 @@ def _other_batch(own: _Own, target: Any, feeds: Mapping[str, Feed] | None) -> li
     tell("looking for the largest batch")
     keras = is_keras_model(own.traced.owner)
     sized = SizedStep(own.traced.owner if keras else target, feeds or _feeds_of(own.traced), "auto", device=own.device)
-    step, tasks = own.before.tasks, dict[int, TaskMap]()
+    step = own.before.tasks
     variable_bytes = sum(nbytes for value, nbytes in step.resident.items() if value in step.graph.variables)
     highs = {0: variable_bytes, own.batch: own.peak.high_bytes}
 
     def high_at(size: int) -> int:
         if size not in highs:
-            tell(f"a batch of {size}")
-            traced = sized.traced(size)
-            other = unplanned(traced)
-            tasks[size], highs[size] = other.tasks, _own_peak(traced, other).high_bytes
+            highs[size] = sized.peak(size, "executor").high_bytes
         return highs[size]
 
     if variable_bytes <= own.memory_bytes:
@@ -274,7 +271,7 @@ def _other_batch(own: _Own, target: Any, feeds: Mapping[str, Feed] | None) -> li
     size = max((size for size, high in highs.items() if high <= own.memory_bytes), default=0)
     if size in (0, own.batch):
         raise UnsupportedError(f"no {'other ' if size else ''}batch size fits")
-    time = own.time_of(tasks[size], size)
+    time = own.time_of(sized.tasks(size), size)
     trains, words = bool(find_roles(own.before.tasks).backward), "results are the same: examples are computed apart"
     if trains:
         words = "a smaller batch trains differently: retune the learning rate" if size < own.batch else "a larger batch trains differently"

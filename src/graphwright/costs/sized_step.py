@@ -87,7 +87,7 @@ class SizedStep:
             traced = self.traced(size)
             with at_size(size):
                 flat = flat_step(traced)
-                self._last = size, flat, map_tasks(flat)
+                self._last = size, flat, map_tasks(flat, traced.device)
         return self._last[1:]
 
     def peak(self, size: int, order: Order) -> PeakAt:
