@@ -118,7 +118,6 @@ def _unless_worse(costs: CostGraph, schedule: Schedule) -> Schedule:
 
 
 def _is_slow(node: Node) -> bool:
-    """Return whether the node is slow to repeat: convolutions, matrix products, loops and calls."""
     rule = flop_rule(node.op_type)
     return is_control_flow(node) or bool(called_functions(node)) or (rule is not None and rule.family in _SLOW)
 

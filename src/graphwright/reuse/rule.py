@@ -273,7 +273,6 @@ def _accepted(function: Callable[..., Any], arguments: Mapping[str, Any]) -> dic
 
 
 def _similar_first(options: Sequence[Sequence[str]]) -> Iterable[tuple[str, ...]]:
-    """Return all combinations of dtypes, those with few different dtypes first."""
     order = {name: place for place, name in enumerate(_TRIED_DTYPES)}
     return sorted(product(*options), key=lambda names: (len(set(names)), [order.get(name, 0) for name in names]))
 

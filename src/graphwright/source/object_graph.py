@@ -84,6 +84,7 @@ def note_objects(graph: Graph, objects: Any, package: Package) -> None:
 
 
 def exported_twins(objects: Any) -> dict[int, int]:
+    """Return the twins of variables that Keras exports, each with the variable that it repeats."""
     looks = {k: o.variable.SerializeToString(deterministic=True) for k, o in enumerate(objects.nodes) if o.WhichOneof("kind") == "variable"}
     lists = [objects.nodes[child.node_id] for child in objects.nodes[0].children if child.local_name == _EXPORT_LIST]
     listed = {child.node_id for held in lists for child in held.children}

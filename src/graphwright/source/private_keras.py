@@ -48,7 +48,7 @@ def layer_classes(model: Any, prefix: str = "") -> dict[str, str]:
 
 
 def input_name(tensor: Any) -> str:
-    """Return the name of the input layer behind a tensor of Keras, or the tensor's own name."""
+    """Return the name of an input in `model.summary()`; Keras calls the tensor of an unnamed one `keras_tensor_181`."""
     history = getattr(tensor, "_keras_history", None)
     return str(tensor.name if history is None else history.operation.name)
 
