@@ -3,8 +3,7 @@
 The executor counts the missing inputs of each node. When a kernel ends, its outputs go along the edges, data edges before control edges,
 each in the order in which the readers were added to the graph. A node that misses no input is *ready*. Ready kernels that call themselves
 cheap join the queue of the running thread; so does the last of the others when that queue is empty. The rest become tasks at the *front*
-of the thread's own deque, from which the thread takes when its queue is empty. An idle thread takes from the *back* of another deque. A
-deque holds 1024 tasks; a task that finds no room runs at once.
+of the thread's own deque, from which the thread takes when its queue is empty. An idle thread takes from the *back* of another deque.
 
 So a single thread runs depth first: of two readers of a gradient, the one added last runs first, and the other after everything that
 follows from the first. That order depends on the numbering of the nodes only. With several threads it also depends on durations.
@@ -16,7 +15,7 @@ Sources, TensorFlow 2.21: common_runtime/executor.cc (`ExecutorState::ScheduleRe
 propagator_state.cc, graph_constructor.cc (the numbering); Eigen/CXX11/src/ThreadPool/NonBlockingThreadPool.h.
 
 Gaps: kernels that run side by side do not slow each other down. Short kernels outside of loops count as expensive, as they do in the
-first ninety steps.
+first ninety steps. A deque holds any number of tasks; TensorFlow's hold 1024, and further tasks run at once.
 """
 
 import heapq
@@ -32,7 +31,6 @@ RUNS_TO_CHEAP = 92
 QUICK_S = 5.2e-6
 """A kernel below 8000 cycles counts as cheap when it has run so often: its estimate starts at 1e8 cycles and falls by a tenth a run.
 The time is that of `analyze.time_model`, which adds 3e-6 s to every kernel."""
-_DEQUE_ROOM = 1024  # Eigen's RunQueue
 _KERNEL_LABEL, _ONEDNN_LABELS = "_kernel", (b"MklNameChangeOp", b"MklLayoutDependentOp")
 _WAKE_S = 2e-5  # until a waiting thread sees new work
 
@@ -116,7 +114,6 @@ class Propagator(Protocol[Token]):
 class _Thread(Generic[Token]):
     tasks: deque[Token]
     queue: deque[Token]
-    interrupted: list[tuple[deque[Token], Sequence[Token]]]  # queues that wait for a task without room, and the tasks to push after it
     running: Token | None = None
     waiting: bool = False
 
@@ -131,7 +128,7 @@ class _Pool(Generic[Token]):
 
     def __init__(self, propagator: Propagator[Token], threads: int) -> None:
         self.propagator = propagator
-        self.threads = [_Thread[Token](deque(), deque(), []) for _ in range(threads)]
+        self.threads = [_Thread[Token](deque(), deque()) for _ in range(threads)]
         self.events: list[tuple[float, int, int]] = []
         self.count = 0
 
@@ -158,12 +155,8 @@ class _Pool(Generic[Token]):
         self._push(thread, expensive, now)
 
     def _push(self, thread: _Thread[Token], tokens: Sequence[Token], now: float) -> None:
-        """`ThreadPoolTempl::Schedule`: a task that finds no room in the deque runs at once, with its cheap readers."""
-        for k, token in enumerate(tokens):
-            if len(thread.tasks) >= _DEQUE_ROOM:
-                thread.interrupted.append((thread.queue, tokens[k + 1 :]))
-                thread.queue = deque([token])
-                return
+        """`ThreadPoolTempl::Schedule`."""
+        for token in tokens:
             thread.tasks.appendleft(token)
             sleeper = next((k for k, other in enumerate(self.threads) if other.waiting), None)
             if sleeper is not None:
@@ -176,22 +169,16 @@ class _Pool(Generic[Token]):
 
     def _advance(self, k: int, now: float) -> None:
         thread = self.threads[k]
-        token = self._next(thread, now)
+        token = self._next(thread)
         if token is None:
             thread.waiting = True
             return
         thread.running = token
         self._at(now + self.propagator.start(token), k)
 
-    def _next(self, thread: _Thread[Token], now: float) -> Token | None:
-        while not thread.queue and thread.interrupted:
-            thread.queue, tokens = thread.interrupted.pop()
-            self._push(thread, tokens, now)
+    def _next(self, thread: _Thread[Token]) -> Token | None:
         if thread.queue:
             return thread.queue.popleft()
         if thread.tasks:
             return thread.tasks.popleft()
-        for other in self.threads:
-            if other.tasks:
-                return other.tasks.pop()
-        return None
+        return next((other.tasks.pop() for other in self.threads if other.tasks), None)
