@@ -1,4 +1,4 @@
-"""A loop pushes nothing that its gradient does not read."""
+"""A loop pushes nothing that its gradient does not read, and a branch computes no result that nothing reads."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 
 pytest.importorskip("tensorflow")
 
+from graphwright.ir.edit.library import reached_functions
 from graphwright.ir.traits.control_flow import LOOPS, function_at
 from graphwright.ir.traits.rounds import pops, pushes
 from graphwright.run.verify import verify
@@ -53,4 +54,24 @@ def test_the_dividend_is_pushed_where_the_gradient_of_the_divisor_is_read(diviso
     pushed, popped = lists(flat)
     assert pushed == popped
     assert (pushed == 3) == unread
+    assert str(verify(traced.function, to_concrete_function(flat.graph, flat.binding), (x,))).startswith("equal bit for bit")
+
+
+def test_a_branch_computes_no_gradient_of_its_input() -> None:
+    """TensorFlow makes the gradients of all arguments of a branch; lowered, it runs those that are read."""
+    weight = tf.Variable(np.eye(4, dtype=np.float32))
+
+    @tf.function
+    def trained(x: Any) -> Any:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(tf.cond(tf.reduce_sum(x) < 1e9, lambda: tf.tanh(x @ weight), lambda: x * weight))
+        weight.assign_sub(tape.gradient(loss, weight))
+        return loss
+
+    x = tf.constant(np.random.default_rng(0).normal(size=(4, 4)).astype(np.float32))
+    traced = trace(trained, inputs=(x,))
+    flat = flat_step(traced)
+    functions = reached_functions(flat.graph, flat.graph.nodes)
+    products = [node for name in functions for node in flat.graph.functions[name].body.nodes if node.op_type == "MatMul"]
+    assert len(products) == 2  # the product, and the gradient of the weight
     assert str(verify(traced.function, to_concrete_function(flat.graph, flat.binding), (x,))).startswith("equal bit for bit")
