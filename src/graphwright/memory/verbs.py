@@ -214,17 +214,23 @@ def candidate_of(given: Candidate, graph: Graph, map_tasks: Callable[[FlatStep],
     if parts > 1 and given.for_grappler:
         known = {node.name for node in given.flat.graph.nodes}
         optimized = grappler_parts(step, [node for node in graph.nodes if node.name not in known and PART_OF not in node.attrs])
-    flat = step if optimized is None else optimized
-    tasks = map_tasks(flat)
-    peak_bytes, bound_bytes = _needs(tasks.costs)
+    tasks = map_tasks(step)
+    needs = _needs(tasks.costs)
+    if optimized is not None:  # Grappler merges equal operations of several parts, even if their result is large
+        its_tasks = map_tasks(optimized)
+        its_needs = _needs(its_tasks.costs)
+        if all(its * _LEAST_GAIN <= own for its, own in zip(its_needs, needs, strict=True)):
+            tasks, needs = its_tasks, its_needs
+        else:
+            optimized = None
     return Candidate(
-        flat,
+        optimized or step,
         tasks,
         parts,
         how=f"{given.how}; {how}" if given.how else how,
         slower=(1 + given.slower) * _time(tasks.costs) / max(_time(given.tasks.costs), 1e-30) - 1,
-        peak_bytes=peak_bytes,
-        bound_bytes=bound_bytes,
+        peak_bytes=needs[0],
+        bound_bytes=needs[1],
         before=given,
         for_grappler=given.for_grappler and parts == 1,
         split=None if optimized is None else step,
