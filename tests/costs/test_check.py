@@ -54,7 +54,7 @@ class TestLimits:
         assert peak.peak_bytes < peak.high_bytes
         failed = gw.check(once, FEEDS, max_peak=peak.high_bytes - 1, write_baseline=tmp_path / "costs.json")
         assert not failed
-        assert "peak, upper end of the predicted range" in " ".join(str(failed).split())
+        assert "peak (upper end)" in " ".join(str(failed).split())
         (finding,) = failed.findings
         assert (finding.figure, finding.amount, finding.is_upper_end) == ("peak_bytes", peak.high_bytes, True)
         assert not gw.check(failed.written, max_peak=peak.high_bytes - 1)

@@ -262,7 +262,7 @@ class Finding:
 
     @property
     def label(self) -> str:
-        return FIGURES[self.figure].label + ", upper end of the predicted range" * self.is_upper_end
+        return FIGURES[self.figure].label + " (upper end)" * self.is_upper_end
 
     @property
     def passed(self) -> bool:
