@@ -100,18 +100,20 @@ def follow_schedule(
     return function
 
 
-def overlap_within(tasks: TaskMap, solution: Solution) -> tuple[Waits, ...]:
+def overlap_within(flat: FlatStep, tasks: TaskMap, solution: Solution) -> tuple[Waits, ...]:
     """Let iterations of loops overlap, and return what each step waits for, so that steps overlap too: within the peak of the plan, or 1 %
     above it if the budget allows.
     """
     costs = tasks.costs
     budget = solution.budget_bytes - room_bytes(costs, len(tasks.graph), solution.budget_bytes)
     most_bytes = max(solution.peak_bytes, min(budget, int((1 + _OVERLAP) * solution.peak_bytes)))
-    return relax(_overlap_iterations(tasks, solution.schedule, most_bytes), solution.schedule, most_bytes)
+    return relax(_overlap_iterations(flat, tasks, solution.schedule, most_bytes), solution.schedule, most_bytes)
 
 
-def _overlap_iterations(tasks: TaskMap, schedule: Schedule, most_bytes: int) -> CostGraph:
-    """Let as many iterations of each loop overlap as threads and memory allow; return the costs with the temporaries of all of them."""
+def _overlap_iterations(flat: FlatStep, tasks: TaskMap, schedule: Schedule, most_bytes: int) -> CostGraph:
+    """Let as many iterations of each loop without effects overlap as threads and memory allow; return the costs with the temporaries of
+    all of them.
+    """
     costs, room = tasks.costs, dict[int, int]()
     for task, nbytes in zip(schedule.steps, simulate(costs, schedule).step_bytes, strict=True):
         room[task] = min(room.get(task, most_bytes), most_bytes - nbytes)
@@ -119,7 +121,9 @@ def _overlap_iterations(tasks: TaskMap, schedule: Schedule, most_bytes: int) -> 
     for task, free in room.items():
         own = costs.tasks[task].workspace_bytes
         count = min(inter_op_threads(), 1 + free // own) if own else 1
-        loop = next((node for node in tasks.nodes[task] if node.op_type in LOOPS), None) if count > 1 else None
+        loop = (
+            next((node for node in tasks.nodes[task] if node.op_type in LOOPS and flat.purity.is_pure(node)), None) if count > 1 else None
+        )
         if loop is not None:
             tasks.graph.set_attr(loop, "parallel_iterations", count)
             overlapping[task] = replace(costs.tasks[task], workspace_bytes=count * own)
