@@ -64,7 +64,7 @@ def row(name: str, size: zoo.Size, batch: int | None, share: float, rounds: int)
             apply_schedule(tasks, solution.schedule, fix_order=False)
             followed = to_concrete_function(flat.graph, flat.binding)
         else:
-            waits = overlap_within(costs, len(flat.graph), solution) if kind == "overlap" else None
+            waits = overlap_within(flat, tasks, solution) if kind == "overlap" else None
             followed = follow_schedule(flat, tasks, solution.schedule, waits=waits)
         steps[kind] = replace(resolve(followed, reference.inputs), grappler_disabled=True)
     runs = {"plain": traced.run, "off": traced.run, **{kind: step.run for kind, step in steps.items()}}

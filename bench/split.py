@@ -40,7 +40,7 @@ def rows(name: str, batch: int, parts: Sequence[int], rounds: int, time_limit_s:
     traced = trace(reference.step, inputs=reference.inputs)
 
     def runs(candidate: Candidate, solution: Solution) -> Any:
-        waits = overlap_within(candidate.tasks.costs, len(candidate.flat.graph), solution)
+        waits = overlap_within(candidate.flat, candidate.tasks, solution)
         function = follow_schedule(candidate.flat, candidate.tasks, solution.schedule, waits=waits)
         return replace(resolve(function, reference.inputs), grappler_disabled=True)
 

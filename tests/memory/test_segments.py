@@ -13,10 +13,12 @@ pytest.importorskip("tensorflow")
 
 import graphwright as gw
 from graphwright.errors import InfeasibleError, VerificationWarning
+from graphwright.ir.traits.control_flow import LOOPS
 from graphwright.memory import plan_step
 from graphwright.memory.planning import map_tasks
 from graphwright.memory.segments import segment_candidates
 from graphwright.memory.verbs import Candidate
+from graphwright.step.executor_peak import inter_op_threads
 from graphwright.step.flatten import flat_step
 from graphwright.step.targets import trace
 
@@ -171,3 +173,15 @@ def test_what_is_not_proved_does_not_run(monkeypatch: pytest.MonkeyPatch) -> Non
     with pytest.warns(VerificationWarning, match="a segment is something else"):
         fast = gw.optimize_memory(step, 0.4, inputs=inputs, on_failure="original", **OPTIONS)
     assert not fast.plans  # the original runs
+
+
+def test_iterations_overlap_where_the_peak_of_the_plan_leaves_room() -> None:
+    step, inputs = recurrent()
+
+    def overlapping(budget: Any) -> list[int]:
+        planned = gw.optimize_memory(step, budget, inputs=inputs, **OPTIONS).concrete_function(*inputs)
+        return [node.attr["parallel_iterations"].i for node in planned.graph.as_graph_def().node if node.op in LOOPS]
+
+    roomy, tight = overlapping(64 * 2**20), overlapping(0.4)
+    assert max(roomy) == inter_op_threads()
+    assert min(tight) == 1

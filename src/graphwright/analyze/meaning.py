@@ -421,7 +421,7 @@ class _Body:
 
 
 def _says_what(node: Node, name: str) -> bool:
-    return name[0] != "_" and not (name == "output_shapes" and is_control_flow(node))
+    return name[0] != "_" and not (name in ("output_shapes", "parallel_iterations") and is_control_flow(node))
 
 
 def _operands(value: Value | None, op_type: str) -> tuple[Value, Value] | tuple[None, None]:

@@ -353,11 +353,10 @@ def _follow(
     # Parts that come last are proved of the whole function, which takes one look at it instead of two.
     comes_last = chosen.parts > 1 and chosen.split is None
     start = chosen.before.flat if comes_last and chosen.before is not None else chosen.flat
-    original = Original(start.graph, start.purity, default_attributes, parts=comes_last) if prove else None
     before = [_proved(one) for one in rewrites if prove and not (one is chosen and comes_last)]
     difference = next((one.difference for one in before if one.difference), "")
-    followed = replace(solutions[0], schedule=schedule)
-    waits = overlap_within(costs, len(chosen.flat.graph), followed) if overlap else None
+    waits = overlap_within(chosen.flat, chosen.tasks, replace(solutions[0], schedule=schedule)) if overlap else None
+    original = Original(start.graph, start.purity, default_attributes, parts=comes_last) if prove else None
     try:
         function = follow_schedule(chosen.flat, chosen.tasks, schedule, lanes(parts), waits, chosen.offload)
         proof = None if original is None else Proof(difference) if difference else prove_function(original, function, flat.binding)

@@ -11,6 +11,7 @@ from graphwright.analyze.layers import Layers, find_layers, in_layer
 from graphwright.analyze.loops import LoopCosts
 from graphwright.analyze.time_model import estimated_time_s
 from graphwright.errors import InfeasibleError
+from graphwright.ir.traits.control_flow import LOOPS
 from graphwright.memory.offload import Offload, tie_files
 from graphwright.memory.verbs import Candidate
 from graphwright.ops.machine import onednn_enabled
@@ -18,6 +19,7 @@ from graphwright.ops.scratch import scratch_bytes
 from graphwright.plan.copies import copied_buffers
 from graphwright.plan.model import CostGraph, LowerBound, Schedule, Solution, Waits
 from graphwright.plan.relaxed_order import relax
+from graphwright.plan.simulate import simulate
 from graphwright.plan.solve import solve
 from graphwright.plan.time_bound import least_time
 from graphwright.report.memory_plan import MemoryPlan
@@ -27,6 +29,7 @@ from graphwright.run.traced_step import TracedStep
 from graphwright.source.concrete_function import to_concrete_function
 from graphwright.source.tensorflow_import import import_tensorflow
 from graphwright.source.tracebacks import innermost_line
+from graphwright.step.executor_peak import inter_op_threads
 from graphwright.step.flatten import FlatStep
 from graphwright.step.summary import (
     Roles,
@@ -97,10 +100,34 @@ def follow_schedule(
     return function
 
 
-def overlap_within(costs: CostGraph, node_count: int, solution: Solution) -> tuple[Waits, ...]:
-    """Return what each step waits for, so that steps overlap within the peak of the plan, or 1 % above it if the budget allows."""
-    budget = solution.budget_bytes - room_bytes(costs, node_count, solution.budget_bytes)
-    return relax(costs, solution.schedule, max(solution.peak_bytes, min(budget, int((1 + _OVERLAP) * solution.peak_bytes))))
+def overlap_within(flat: FlatStep, tasks: TaskMap, solution: Solution) -> tuple[Waits, ...]:
+    """Let iterations of loops overlap, and return what each step waits for, so that steps overlap too: within the peak of the plan, or 1 %
+    above it if the budget allows.
+    """
+    costs = tasks.costs
+    budget = solution.budget_bytes - room_bytes(costs, len(tasks.graph), solution.budget_bytes)
+    most_bytes = max(solution.peak_bytes, min(budget, int((1 + _OVERLAP) * solution.peak_bytes)))
+    return relax(_overlap_iterations(flat, tasks, solution.schedule, most_bytes), solution.schedule, most_bytes)
+
+
+def _overlap_iterations(flat: FlatStep, tasks: TaskMap, schedule: Schedule, most_bytes: int) -> CostGraph:
+    """Let as many iterations of each loop without effects overlap as threads and memory allow; return the costs with the temporaries of
+    all of them.
+    """
+    costs, room = tasks.costs, dict[int, int]()
+    for task, nbytes in zip(schedule.steps, simulate(costs, schedule).step_bytes, strict=True):
+        room[task] = min(room.get(task, most_bytes), most_bytes - nbytes)
+    overlapping = list(costs.tasks)
+    for task, free in room.items():
+        own = costs.tasks[task].workspace_bytes
+        count = min(inter_op_threads(), 1 + free // own) if own else 1
+        loop = (
+            next((node for node in tasks.nodes[task] if node.op_type in LOOPS and flat.purity.is_pure(node)), None) if count > 1 else None
+        )
+        if loop is not None:
+            tasks.graph.set_attr(loop, "parallel_iterations", count)
+            overlapping[task] = replace(costs.tasks[task], workspace_bytes=count * own)
+    return replace(costs, tasks=tuple(overlapping))
 
 
 def solve_with_room(
