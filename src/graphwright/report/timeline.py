@@ -209,8 +209,8 @@ def timeline_summary(timeline: Timeline) -> str:
     roles = sorted(((nbytes, role) for role, nbytes in timeline.at_peak().items()), reverse=True)
     if roles:
         text += f" At the peak: {', '.join(f'{role} {format_bytes(nbytes)}' for nbytes, role in roles)}."
-    for begin in [first for first, _, phase in phase_spans(timeline) if phase == "backward"][:1]:
-        text += f" The backward pass begins at operation {format_count(begin + 1)}."
+    begins = {phase: first for first, _, phase in reversed(phase_spans(timeline))}
+    text += f" The backward pass begins at operation {format_count(begins['backward'] + 1)}." if "backward" in begins else ""
     recomputations = sum(timeline.is_recomputation)
     return text + f" {format_count(recomputations)} operations are recomputations." * bool(recomputations)
 

@@ -160,8 +160,7 @@ def read_optimized_graph(graphs: Sequence[bytes], *, like: Graph) -> Graph:
     >>> [node.op_type for node in read_optimized_graph(recorded_graphs(step, like=like), like=like)]
     ['Placeholder', 'Placeholder', '_FusedMatMul']
     """
-    check_on_one_cpu(graphs, like=like)
-    record = _record_of(graphs, like)
+    record = record_on_one_cpu(graphs, like=like)
     read = record.post_optimization_graph
     if read.library.function or any(node.op in _LOWERED for node in read.node):
         raise UnsupportedError("it has loops, branches or calls", where=f"step {like.name!r}")
@@ -197,18 +196,19 @@ def sort_like(graph: Graph, like: Graph) -> None:
     """Sort the nodes as those with the same names in another graph, each after its inputs. New ones, and those that TensorFlow gave other
     readers, such as one of several equal constants, come before their first reader.
     """
-    known = {node.name: k for k, node in enumerate(like.nodes)}
-    place: dict[Node, int] = {}
+    known, place = {node.name: k for k, node in enumerate(like.nodes)}, dict[Node, int]()
     for node in reversed(order_of(graph.nodes)):
         place[node] = min([known.get(node.name, len(known)), *(place[reader] for reader in consumers_of(node))])
     graph.sort_nodes(order_of(sorted(graph.nodes, key=lambda node: (place[node], node.name))))
 
 
-def check_on_one_cpu(graphs: Sequence[bytes], *, like: Graph) -> None:
-    """Raise `UnsupportedError` if TensorFlow's placer gives operations of a recorded step to a device other than one CPU."""
-    devices = {node.device for node in _record_of(graphs, like).post_optimization_graph.node if node.device}
+def record_on_one_cpu(graphs: Sequence[bytes], *, like: Graph) -> Any:
+    """Return the record of a step. Raise `UnsupportedError` if TensorFlow's placer gives operations to a device other than one CPU."""
+    record = _record_of(graphs, like)
+    devices = {node.device for node in record.post_optimization_graph.node if node.device}
     if len(devices) > 1 or not all(device.endswith("/device:CPU:0") for device in devices):
         raise UnsupportedError(f"it runs on {', '.join(sorted(devices))}", where=f"step {like.name!r}")
+    return record
 
 
 def _record_of(graphs: Sequence[bytes], like: Graph) -> Any:

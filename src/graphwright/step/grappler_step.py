@@ -22,7 +22,7 @@ from graphwright.ir.traits.variables import MAKES_BY_REFERENCE
 from graphwright.ops.flops import node_flops
 from graphwright.report.obtained import Obtained
 from graphwright.run.call_options import is_grappler_disabled
-from graphwright.run.executed_graph import check_on_one_cpu, known_shapes, read_optimized_graph, recorded_graphs
+from graphwright.run.executed_graph import known_shapes, read_optimized_graph, record_on_one_cpu, recorded_graphs
 from graphwright.run.traced_step import TracedStep
 from graphwright.step.example_inputs import preparable
 from graphwright.step.executor_peak import MOST_NODES
@@ -64,7 +64,7 @@ def grappler_step(traced: TracedStep, flat: FlatStep, records: Sequence[bytes], 
     if any(is_collective(node) for node in flat.graph.nodes):
         raise UnsupportedError("it takes part in collectives", where=where)
     if any(is_control_flow(node) for node in flat.graph.nodes):
-        check_on_one_cpu(records, like=flat.graph)  # for grappler_graph places every node on CPU:0
+        record_on_one_cpu(records, like=flat.graph)  # grappler_graph places every node on CPU:0
         static = all(value.shape.is_fully_defined() for value in traced.function.inputs)
         return Obtained(_flat(grappler_graph(flat.graph, static=static), flat), HOW_BODIES)
     graph, how = read_optimized_graph(records, like=flat.graph), HOW_OPTIMIZED if memory_optimizer else HOW_ADDED
